@@ -1,0 +1,1 @@
+"""Topology: detected from what the machine really says."""

@@ -1,0 +1,78 @@
+"""What a machine is: nodes, devices, links between devices, switches between nodes. No reader lives here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from harness.base import Frozen
+
+
+class LinkClass(StrEnum):
+    """How two devices are joined, from closest to farthest."""
+
+    NVLINK = "nvlink"  # NVLink or NVSwitch
+    XGMI = "xgmi"  # AMD's kin of NVLink
+    PCIE_SWITCH = "pcie_switch"  # same PCIe switch (PIX, PXB)
+    HOST_BRIDGE = "host_bridge"  # same host bridge (PHB)
+    NUMA_NODE = "numa_node"  # same NUMA node, other host bridge (NODE)
+    OTHER_SOCKET = "other_socket"  # across the socket interconnect (SYS, SOC)
+    HOST_MEMORY = "host_memory"  # ranks of one CPU-only host
+    SAME_SWITCH = "same_switch"  # other node, same leaf switch or block
+    OTHER_SWITCH = "other_switch"  # other node, farther away
+    NETWORK = "network"  # other node, distance unknown
+    UNKNOWN = "unknown"
+
+    @property
+    def crosses_nodes(self) -> bool:
+        return self in (LinkClass.SAME_SWITCH, LinkClass.OTHER_SWITCH, LinkClass.NETWORK)
+
+
+class Device(Frozen):
+    """One accelerator, or one CPU rank slot on a CPU-only host. Facts that are unknown are None."""
+
+    index: int = Field(ge=0)
+    kind: str = "cuda"  # "cuda", "rocm" or "cpu"
+    name: str | None = None
+    uuid: str | None = None
+    pci_bus: str | None = None
+    numa_node: int | None = None
+    cpus: str | None = None
+    memory_bytes: int | None = None
+
+
+class Link(Frozen):
+    """A link between devices ``a`` < ``b`` (device indices) of one node."""
+
+    a: int
+    b: int
+    link_class: LinkClass
+    nvlink_count: int | None = None
+
+
+class Node(Frozen):
+    """One host with its devices and the links between them."""
+
+    host: str
+    devices: tuple[Device, ...] = ()
+    links: tuple[Link, ...] = ()
+    switch: str | None = None
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
+
+
+class Topology(Frozen):
+    """Nodes in rank order. ``sources`` says which reader gave which facts."""
+
+    nodes: tuple[Node, ...]
+    sources: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def device_count(self) -> int:
+        return sum(len(node.devices) for node in self.nodes)
+
+    @property
+    def devices_per_node(self) -> tuple[int, ...]:
+        return tuple(len(node.devices) for node in self.nodes)
