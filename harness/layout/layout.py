@@ -1,0 +1,104 @@
+"""A layout = strategy + mesh + options, and its text form ``hsdp:r2s4+precision=bf16``."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from harness.base import Frozen
+from harness.errors import UnknownNameError, UsageError
+from harness.layout.mesh import Mesh, parse_mesh
+from harness.layout.strategies import get_strategy
+
+
+class LayoutOptions(Frozen):
+    """Options of a layout; which of them a strategy takes stands in the registry."""
+
+    reshard_after_forward: bool | int = True
+    precision: Literal["fp32", "bf16"] = "fp32"
+    activation_checkpointing: Literal["none", "selective", "full"] = "none"
+    cpu_offload: bool = False
+    sequence_parallel: bool = False
+    loss_parallel: bool = False
+    compile: bool = False
+
+    def changed(self) -> dict[str, Any]:
+        """The options that differ from their default, by name."""
+        default = LayoutOptions()
+        return {k: v for k, v in self if v != getattr(default, k) or type(v) is not type(getattr(default, k))}
+
+
+class Layout(Frozen):
+    """One way to lay training out over ranks."""
+
+    strategy: str
+    mesh: Mesh
+    options: LayoutOptions = LayoutOptions()
+
+    @property
+    def label(self) -> str:
+        """Short name in tables, e.g. ``hsdp r2s2`` or ``fsdp s4 +precision=bf16``."""
+        return " ".join([self.strategy, self.mesh.short, *(f"+{o}" for o in self._option_texts())])
+
+    @property
+    def text(self) -> str:
+        """The form that ``parse_layout`` reads."""
+        return "+".join([f"{self.strategy}:{self.mesh.short}", *self._option_texts()])
+
+    def _option_texts(self) -> list[str]:
+        return [f"{k}={str(v).lower()}" for k, v in self.options.changed().items()]
+
+
+class LayoutRequest(Frozen):
+    """What a user asked for: a strategy, perhaps a mesh (else every legal one), and options."""
+
+    strategy: str
+    mesh: Mesh | None = None
+    options: LayoutOptions = LayoutOptions()
+
+
+def _option_value(name: str, text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if name == "reshard_after_forward" and text.isdecimal():
+        return int(text)
+    return text
+
+
+def parse_options(texts: list[str]) -> LayoutOptions:
+    """Read ``name=value`` pairs.
+
+    Raises:
+        UsageError: an unknown name, a value that does not fit, or no ``=``.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if name not in LayoutOptions.model_fields:
+            raise UnknownNameError("layout option", name, LayoutOptions.model_fields)
+        if not equals:
+            raise UsageError(f"layout option {name!r} has no value; write {name}=...")
+        values[name] = _option_value(name, value)
+    try:
+        return LayoutOptions(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = first["loc"][0]
+        raise UsageError(
+            f"layout option {name}={values[str(name)]} does not fit: {first['msg']}; "
+            f"booleans are true or false, see 'meshsweep layouts --help'"
+        ) from None
+
+
+def parse_layout(text: str) -> LayoutRequest:
+    """Read ``strategy[:signature][+option=value...]``, e.g. ``hsdp:r2s4+precision=bf16``.
+
+    Raises:
+        UsageError: an unknown strategy or option, or a mesh that is not a signature.
+    """
+    head, *options = text.strip().split("+")
+    name, colon, signature = head.partition(":")
+    get_strategy(name)
+    mesh = parse_mesh(signature) if colon else None
+    return LayoutRequest(strategy=name, mesh=mesh, options=parse_options(options))

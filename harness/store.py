@@ -1,0 +1,145 @@
+"""The only reader and writer of results folders: ``<root>/<sweep>/{sweep.json,records/,launches/,report/}``."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from harness.base import Frozen
+from harness.errors import StoreError
+from harness.record import RunRecord
+from harness.spec import SCHEMA_VERSION, SweepPlan
+
+Model = TypeVar("Model", bound=Frozen)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write, flush to disk and rename, so that a reader sees the old text or the new, never a part.
+
+    Raises:
+        StoreError: the text cannot be written (disk full, no permission); nothing is left behind.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
+        ) as file:
+            temporary = Path(file.name)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {error.strerror or error}; free space or choose --results") from error
+
+
+def read_model(path: Path, model: type[Model]) -> Model:
+    """Read one JSON file as ``model``.
+
+    Raises:
+        StoreError: unreadable, not JSON, of a newer schema, or not of the model's form.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is not JSON ({error}); restore it from a copy or remove it") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has schema version {version}, this meshsweep reads up to {SCHEMA_VERSION}; upgrade meshsweep"
+        )
+    try:
+        return model.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "top level"
+        raise StoreError(f"{path} is not a {model.__name__}: {where}: {first['msg']}; remove or restore it") from error
+
+
+class SweepStore:
+    """One sweep's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, root: Path, plan: SweepPlan) -> SweepStore:
+        """Make the folder and write the plan.
+
+        Raises:
+            StoreError: a sweep of that name exists, or the folder cannot be written.
+        """
+        folder = root / plan.name
+        if (folder / "sweep.json").exists():
+            raise StoreError(f"sweep {plan.name} exists in {root}; choose another --name or use 'meshsweep resume'")
+        store = cls(folder)
+        write_atomic(folder / "sweep.json", plan.model_dump_json(indent=1))
+        return store
+
+    @classmethod
+    def open(cls, folder: Path) -> SweepStore:
+        """Open an existing sweep.
+
+        Raises:
+            StoreError: no such folder, or no sweep in it.
+        """
+        if not folder.is_dir():
+            names = [p.name for p in sweeps(folder.parent)]
+            listing = f"sweeps in {folder.parent}: {', '.join(names)}" if names else f"no sweeps in {folder.parent}"
+            raise StoreError(f"no sweep folder {folder}; {listing}")
+        if not (folder / "sweep.json").is_file():
+            inner = [p.name for p in sweeps(folder)]
+            hint = f"it holds the sweeps {', '.join(inner)}" if inner else "run 'meshsweep run' first"
+            raise StoreError(f"{folder} is not a sweep (no sweep.json); {hint}")
+        return cls(folder)
+
+    def plan(self) -> SweepPlan:
+        """The sweep's plan."""
+        return read_model(self.folder / "sweep.json", SweepPlan)
+
+    def add(self, record: RunRecord) -> Path:
+        """Write a record; one file a run and attempt."""
+        path = self.record_path(record.run_id, record.attempt)
+        write_atomic(path, record.model_dump_json(indent=1))
+        return path
+
+    def record_path(self, run_id: str, attempt: int) -> Path:
+        return self.folder / "records" / f"{run_id}.a{attempt}.json"
+
+    def records(self) -> tuple[RunRecord, ...]:
+        """All records, ordered by start.
+
+        Raises:
+            StoreError: one of them is unreadable; the message names it.
+        """
+        return tuple(sorted(self._read_records(), key=lambda r: (r.started_at, r.run_id, r.attempt)))
+
+    def _read_records(self) -> Iterator[RunRecord]:
+        for path in sorted((self.folder / "records").glob("*.json")):
+            yield read_model(path, RunRecord)
+
+    def launch_folder(self, launch_id: str) -> Path:
+        return self.folder / "launches" / launch_id
+
+    @property
+    def report_folder(self) -> Path:
+        return self.folder / "report"
+
+
+def sweeps(root: Path) -> list[Path]:
+    """Sweep folders in ``root``, oldest first by name."""
+    if not root.is_dir():
+        return []
+    return sorted(p.parent for p in root.glob("*/sweep.json"))
