@@ -29,6 +29,14 @@ class LinkClass(StrEnum):
         return self in (LinkClass.SAME_SWITCH, LinkClass.OTHER_SWITCH, LinkClass.NETWORK)
 
 
+class MigSlice(Frozen):
+    """One MIG compute instance of a device, as CUDA names it."""
+
+    profile: str
+    index: int = Field(ge=0)
+    uuid: str
+
+
 class Device(Frozen):
     """One accelerator, or one CPU rank slot on a CPU-only host. Facts that are unknown are None."""
 
@@ -38,8 +46,11 @@ class Device(Frozen):
     uuid: str | None = None
     pci_bus: str | None = None
     numa_node: int | None = None
-    cpus: str | None = None
+    numa_affinity: str | None = None  # the list as printed, where it names several NUMA nodes
+    memory_numa_node: int | None = None  # NUMA node of the device's own memory (GH200, GB200)
+    cpus: str | None = None  # CPU list of the device's affinity, such as "0-19,40-59"
     memory_bytes: int | None = None
+    mig: tuple[MigSlice, ...] = ()
 
 
 class Link(Frozen):
@@ -51,13 +62,30 @@ class Link(Frozen):
     nvlink_count: int | None = None
 
 
+class NicLink(Frozen):
+    """How one device reaches one NIC."""
+
+    device: int
+    link_class: LinkClass
+
+
+class Nic(Frozen):
+    """A network port: its column name in the listing and, where a legend says so, its real name."""
+
+    name: str
+    device_name: str | None = None
+    links: tuple[NicLink, ...] = ()
+
+
 class Node(Frozen):
-    """One host with its devices and the links between them."""
+    """One host with its devices and the links between them. ``switch_path`` is leaf first, root last."""
 
     host: str
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()
+    nics: tuple[Nic, ...] = ()
     switch: str | None = None
+    switch_path: tuple[str, ...] = ()
     cpu_count: int | None = None
     memory_bytes: int | None = None
 
