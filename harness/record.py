@@ -19,6 +19,7 @@ class Ground(Frozen):
     hosts: tuple[str, ...]
     device: str
     device_names: tuple[str, ...] = ()
+    device_memory_bytes: int | None = None
     driver: str | None = None
     cpu: str | None = None
     cpu_count: int | None = None
@@ -92,6 +93,7 @@ class RunRecord(Frozen):
     cell_id: str
     attempt: int = Field(ge=0)
     launch_id: str
+    launch_design: Design
     spec: RunSpec
     status: Status
     failure: Failure | None = None

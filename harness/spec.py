@@ -31,7 +31,7 @@ class Settings(Frozen):
     learning_rate: float = Field(default=1e-3, gt=0)
     gate_learning_rate: float = Field(default=0.5, gt=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
-    launch_timeout_s: float = Field(default=300.0, gt=0)
+    run_timeout_s: float = Field(default=120.0, gt=0)
     collective_timeout_s: float = Field(default=60.0, gt=0)
     max_attempts: int = Field(default=2, ge=1)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.base import Frozen
 from harness.errors import UnknownNameError, UsageError
@@ -26,6 +26,14 @@ class ModelShape(Frozen):
     tied_head: bool = False
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> ModelShape:
+        if self.dim % self.n_heads or self.n_heads % self.n_kv_heads:
+            raise ValueError(
+                f"dim={self.dim} must divide by n_heads={self.n_heads}, and that by n_kv_heads={self.n_kv_heads}"
+            )
+        return self
 
     @property
     def head_dim(self) -> int:
@@ -89,14 +97,19 @@ class ModelDefinition:
         shape: sizes for planning and accounting.
         build: makes the module, which maps tokens (batch, seq) int64 to logits (batch, seq, vocab_size).
         block_pattern: glob of the module names that are sharded and checkpointed one by one.
-        tp_plan: glob of module names -> "colwise", "rowwise", "embedding" or "head"; without it every
-            layout with tp > 1 is pruned. "rowwise" outputs and "embedding" outputs are replicated.
+        tp_plan: glob of module names -> "embedding", "norm", "gather" (a module whose first input its colwise
+            children share), "colwise", "rowwise" or "head"; without it every layout with tp > 1 is pruned.
+        init: fills one full parameter in place from (name, tensor, torch.Generator); lets huge models start
+            without a whole copy on each rank. Without it ``build`` runs whole on each rank's CPU, seeded.
+
+    Every tensor of the module must be a parameter or a buffer: it is first built on the meta device.
     """
 
     shape: ModelShape
     build: Callable[[], Any]
     block_pattern: str = "layers.*"
     tp_plan: Mapping[str, str] = field(default_factory=dict)
+    init: Callable[[str, Any, Any], None] | None = None
 
 
 def load_definition(path: str) -> ModelDefinition:

@@ -84,9 +84,9 @@ def parse_options(texts: list[str]) -> LayoutOptions:
         return LayoutOptions(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        name = first["loc"][0]
+        bad = str(first["loc"][0])
         raise UsageError(
-            f"layout option {name}={values[str(name)]} does not fit: {first['msg']}; "
+            f"layout option {bad}={values[bad]} does not fit: {first['msg']}; "
             f"booleans are true or false, see 'meshsweep layouts --help'"
         ) from None
 

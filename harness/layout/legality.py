@@ -33,7 +33,7 @@ def nearest_mesh(strategy: Strategy, world_size: int) -> str:
     """Signature of a mesh of this strategy over ``world_size`` ranks, or an explanation that there is none."""
     for mesh in meshes(strategy, world_size):
         return mesh.short
-    return f"(no mesh of {world_size} ranks has {' and '.join(strategy.axes) or 'one rank'} of at least 2)"
+    return f"(none: {world_size} ranks do not factor into {' x '.join(strategy.axes) or 'one rank'}, each 2 or more)"
 
 
 def meshes(strategy: Strategy, world_size: int) -> list[Mesh]:

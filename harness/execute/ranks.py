@@ -1,0 +1,209 @@
+"""A group of rank processes on this host: started from one process that has imported torch, watched, always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection, get_context
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ExecutionError
+
+PRELOAD = ["harness.train.worker"]
+PR_SET_PDEATHSIG = 1
+GRACE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one rank's call ended: a value, an error text (the rank's traceback), or a dead or hung process.
+
+    ``exit_code`` is None while the process lived; negative is a signal. ``hung`` means that it had to be ended.
+    """
+
+    rank: int
+    value: Any = None
+    error: str | None = None
+    exit_code: int | None = None
+    hung: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None and self.exit_code is None and not self.hung
+
+
+class RankError(ExecutionError):
+    """A call failed on at least one rank."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes = tuple(outcomes)
+        lines = [_describe(o) for o in outcomes if not o.ok]
+        super().__init__("; ".join(lines))
+
+
+def _describe(outcome: Outcome) -> str:
+    if outcome.error:
+        return f"rank {outcome.rank}: {outcome.error.strip().splitlines()[-1]}"
+    if outcome.hung:
+        return f"rank {outcome.rank} hung and was ended"
+    return f"rank {outcome.rank} ended with exit code {outcome.exit_code}"
+
+
+class RankGroup:
+    """``local_ranks`` processes, global ranks ``first_rank`` upward, that run one call after the other.
+
+    Use as a context manager; leaving it ends every process.
+    """
+
+    def __init__(
+        self,
+        local_ranks: int,
+        first_rank: int = 0,
+        log_folder: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        context = get_context("forkserver")
+        context.set_forkserver_preload(PRELOAD)
+        self._processes: list[Any] = []
+        self._pipes: list[connection.Connection] = []
+        for local_rank in range(local_ranks):
+            rank = first_rank + local_rank
+            here, there = context.Pipe()
+            log = None if log_folder is None else str(log_folder / f"rank{rank}.log")
+            rank_env = {**(env or {}), "RANK": str(rank), "LOCAL_RANK": str(local_rank)}
+            process = context.Process(target=_serve, args=(there, log, rank_env), daemon=True)
+            process.start()
+            there.close()
+            self._processes.append(process)
+            self._pipes.append(here)
+        self.first_rank = first_rank
+
+    def __enter__(self) -> RankGroup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, function: Callable[..., Any] | str, *args: Any, timeout_s: float = 300.0) -> list[Any]:
+        """Run ``function(*args)`` on every rank; the values in rank order.
+
+        Raises:
+            RankError: it failed on a rank; the group is unusable and its processes are ended.
+        """
+        outcomes = self.run(function, *args, timeout_s=timeout_s)
+        if not all(o.ok for o in outcomes):
+            self.close()
+            raise RankError(outcomes)
+        return [o.value for o in outcomes]
+
+    def call_one(self, index: int, function: Callable[..., Any] | str, *args: Any, timeout_s: float = 60.0) -> Any:
+        """Run ``function(*args)`` on one local rank."""
+        (outcome,) = self._run_on([index], function, args, timeout_s)
+        if not outcome.ok:
+            self.close()
+            raise RankError([outcome])
+        return outcome.value
+
+    def run(self, function: Callable[..., Any] | str, *args: Any, timeout_s: float) -> list[Outcome]:
+        """Run ``function(*args)`` on every rank and say how each ended.
+
+        Once a rank has failed the others get a few seconds to notice by themselves, then they are ended; so are
+        all when ``timeout_s`` is over.
+        """
+        return self._run_on(list(range(len(self._pipes))), function, args, timeout_s)
+
+    def _run_on(
+        self, indices: list[int], function: Callable[..., Any] | str, args: tuple[Any, ...], timeout_s: float
+    ) -> list[Outcome]:
+        for index in indices:
+            with contextlib.suppress(OSError):
+                self._pipes[index].send((function, args))
+        done: dict[int, Outcome] = {}
+        deadline = time.monotonic() + timeout_s
+        while len(done) < len(indices):
+            waiting = [i for i in indices if i not in done]
+            ready = connection.wait([self._pipes[i] for i in waiting], max(0.0, deadline - time.monotonic()))
+            for index in waiting:
+                if self._pipes[index] in ready:
+                    done[index] = self._receive(index)
+            if not ready:
+                done.update({i: Outcome(self.first_rank + i, hung=True) for i in waiting})
+                self._kill()
+            elif not all(o.ok for o in done.values()):
+                deadline = min(deadline, time.monotonic() + GRACE_S)
+        return [done[i] for i in indices]
+
+    def _receive(self, index: int) -> Outcome:
+        rank = self.first_rank + index
+        try:
+            kind, payload = self._pipes[index].recv()
+        except (EOFError, OSError):
+            self._processes[index].join(5.0)
+            return Outcome(rank, exit_code=self._processes[index].exitcode or 0)
+        return Outcome(rank, value=payload) if kind == "value" else Outcome(rank, error=payload)
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            if process.is_alive():
+                process.kill()
+        for process in self._processes:
+            process.join(10.0)
+
+    def close(self) -> None:
+        """End every process."""
+        self._kill()
+        for pipe in self._pipes:
+            pipe.close()
+        self._pipes.clear()
+
+
+def _serve(pipe: connection.Connection, log: str | None, env: dict[str, str]) -> None:
+    """A rank's life: take calls until the pipe closes. Leaves without the interpreter's teardown."""
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(env)
+    if log is not None:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+    while True:
+        try:
+            function, args = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        try:
+            answer = ("value", resolve(function)(*args))
+        # a checkpoint's error is no Exception
+        except BaseException:
+            traceback.print_exc()
+            answer = ("error", traceback.format_exc())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            pipe.send(answer)
+
+
+def resolve(function: Callable[..., Any] | str) -> Callable[..., Any]:
+    """A function, or the one that ``package.module:name`` names.
+
+    By name, so that the process that asks need not import torch.
+    """
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

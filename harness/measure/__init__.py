@@ -1,0 +1,1 @@
+"""Measuring on ranks: step times and memory."""

@@ -1,0 +1,1 @@
+"""Sweeps: plan, next launches, drive, resume."""

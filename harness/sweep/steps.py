@@ -1,0 +1,157 @@
+"""What a sweep still has to do, from its plan and its records alone; so a resumed sweep is like a running one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from harness.execute.failure import FailureClass
+from harness.gate import judge
+from harness.layout import Layout
+from harness.record import RunRecord
+from harness.spec import Design, Launch, RunSpec, SweepPlan
+
+# Failures that say nothing about the layout.
+RETRIED = frozenset(
+    {FailureClass.NODE_FAILURE, FailureClass.PREEMPTED, FailureClass.NETWORK, FailureClass.LOST, FailureClass.CANCELLED}
+)
+OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
+DESIGNS: tuple[Design, ...] = ("alternated", "blocks", "launches")
+MEMORY_SHARE = 0.7
+
+
+class History(NamedTuple):
+    """Records by run."""
+
+    plan: SweepPlan
+    records: Sequence[RunRecord]
+
+    def of(self, run: RunSpec) -> list[RunRecord]:
+        return [r for r in self.records if r.run_id == run.run_id]
+
+    def measured(self, run: RunSpec) -> RunRecord | None:
+        return next((r for r in self.of(run) if r.status == "measured"), None)
+
+    def given_up(self, run: RunSpec) -> bool:
+        """Whether the run failed in a way that another attempt would not change, or was tried often enough."""
+        failures = [r.failure for r in self.of(run) if r.status == "failed" and r.failure and not in_company(r)]
+        interrupted = sum(r.status == "interrupted" for r in self.of(run))
+        most = self.plan.settings.max_attempts
+        return (
+            any(f.failure_class not in RETRIED for f in failures)
+            or len(failures) >= most
+            or interrupted >= most + len(self.plan.layouts)
+        )
+
+    def pending(self, run: RunSpec) -> bool:
+        return self.measured(run) is None and not self.given_up(run)
+
+
+def in_company(record: RunRecord) -> bool:
+    """Whether the run ran out of memory beside other layouts' models, which says nothing about the layout alone."""
+    return (
+        record.spec.purpose == "time"
+        and record.failure is not None
+        and record.failure.failure_class in OUT_OF_MEMORY
+        and record.launch_design != "launches"
+    )
+
+
+def next_launches(plan: SweepPlan, records: Sequence[RunRecord], launched: int) -> tuple[Launch, ...]:
+    """The launches of the next job, empty when the sweep is complete. ``launched`` numbers them on."""
+    history = History(plan, records)
+    verify = [
+        run
+        for layout in dict.fromkeys((plan.reference, *plan.layouts))
+        if history.pending(run := plan.run(layout, "verify"))
+    ]
+    if verify:
+        return tuple(
+            Launch(launch_id=_launch_id(launched + i, run.layout.label, "verify"), runs=(run,), design="launches")
+            for i, run in enumerate(verify, start=1)
+        )
+    return _timing_launches(history, launched)
+
+
+def _timing_launches(history: History, launched: int) -> tuple[Launch, ...]:
+    plan = history.plan
+    layouts = rankable(plan, history.records)
+    design = choose_design(plan, history.records, layouts)
+    groups: list[tuple[int, tuple[RunSpec, ...]]] = []
+    dropped = {
+        layout
+        for layout in layouts
+        if any(history.given_up(plan.run(layout, "time", r)) for r in range(plan.settings.rounds))
+    }
+    for repeat in range(plan.settings.rounds):
+        runs = [plan.run(layout, "time", repeat) for layout in layouts if layout not in dropped]
+        runs = [run for run in runs if history.pending(run)]
+        if design == "launches":
+            groups += [(repeat, (run,)) for run in runs]
+        elif runs:
+            groups.append((repeat, tuple(runs)))
+    return tuple(
+        Launch(
+            launch_id=_launch_id(launched + i, runs[0].layout.label if len(runs) == 1 else "", f"time-round{repeat}"),
+            runs=runs,
+            design=design,
+        )
+        for i, (repeat, runs) in enumerate(groups, start=1)
+    )
+
+
+def _launch_id(number: int, label: str, purpose: str) -> str:
+    words = "".join(c if c.isalnum() else "-" for c in label).strip("-")
+    return f"{number:03d}-{purpose}" + (f"-{words}" if words else "")
+
+
+def rankable(plan: SweepPlan, records: Sequence[RunRecord]) -> list[Layout]:
+    """The layouts that passed the gate, in plan order."""
+    history = History(plan, records)
+    verified = {layout: history.measured(plan.run(layout, "verify")) for layout in (plan.reference, *plan.layouts)}
+    reference = reference_record(plan, records)
+    passed = []
+    for layout in plan.layouts:
+        record = verified[layout]
+        if record is None or record.gate is None or reference is None or reference.gate is None:
+            continue
+        if judge(record.gate, reference.gate, layout.options.precision).passed:
+            passed.append(layout)
+    return passed
+
+
+def reference_record(plan: SweepPlan, records: Sequence[RunRecord]) -> RunRecord | None:
+    """The verify record that others are judged by: the reference's, else that of the first fp32 layout that ran."""
+    history = History(plan, records)
+    for layout in (plan.reference, *plan.layouts):
+        record = history.measured(plan.run(layout, "verify"))
+        if record is not None and record.gate is not None and layout.options.precision == "fp32":
+            return record
+    return None
+
+
+def choose_design(plan: SweepPlan, records: Sequence[RunRecord], layouts: Sequence[Layout]) -> Design:
+    """Alternated where all models fit together, else blocks; one step down after each out-of-memory in company."""
+    if plan.design != "auto":
+        return plan.design
+    history = History(plan, records)
+    start = 0 if _fit_together(history, layouts) else 1
+    failed = {r.launch_design for r in records if in_company(r)}
+    return next(design for design in DESIGNS[start:] if design not in failed)
+
+
+def _fit_together(history: History, layouts: Sequence[Layout]) -> bool:
+    need = 0
+    capacity: int | None = None
+    for layout in layouts:
+        record = history.measured(history.plan.run(layout, "verify"))
+        if record is None or record.memory is None or record.ground is None:
+            continue
+        peaks = record.memory.peak_reserved_bytes or record.memory.peak_bytes
+        if history.plan.ranks.device == "cpu":
+            need += sum(record.memory.peak_bytes)
+            capacity = record.ground.memory_bytes
+        else:
+            need += max(peaks)
+            capacity = record.ground.device_memory_bytes
+    return capacity is None or need <= MEMORY_SHARE * capacity

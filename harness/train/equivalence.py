@@ -1,0 +1,26 @@
+"""Samples for the equivalence gate: SGD steps from the common weights, losses and gradient norms recorded."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from harness.record import GateSamples
+from harness.spec import RunSpec
+from harness.train.session import Session, mean_over_ranks
+
+
+def gate_samples(spec: RunSpec, device: torch.device) -> GateSamples:
+    """Train ``gate_steps`` SGD steps without clipping.
+
+    SGD, because AdamW with clipping divides a wrong gradient scale away.
+    """
+    session = Session(spec, device, "sgd")
+    losses, norms = [], []
+    for step in range(spec.settings.gate_steps):
+        loss, norm = session.step(session.batch(step), math.inf)
+        losses.append(mean_over_ranks(loss))
+        norms.append(float(norm))
+    session.close()
+    return GateSamples(losses=tuple(losses), grad_norms=tuple(norms))

@@ -1,0 +1,109 @@
+"""A layout ready to train on this rank: model, optimizer, and the step that is measured."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from harness.spec import RunSpec
+from harness.train.blocks import prepare_blocks
+from harness.train.data import local_batch
+from harness.train.decoder import definition
+from harness.train.parallel import Context, load_strategy
+from harness.train.weights import full_tensors
+from harness.workload import ModelDefinition, Workload, load_definition
+
+Batch = tuple[Tensor, Tensor]
+OptimizerName = Literal["adamw", "sgd"]
+
+
+def model_definition(workload: Workload) -> ModelDefinition:
+    """The reference model's definition, or the user's."""
+    return load_definition(workload.model_path) if workload.model_path else definition(workload.model)
+
+
+class Session:
+    """Builds the layout of ``spec`` on this rank and trains it step by step.
+
+    Attributes:
+        model: the parallelised module.
+        optimizer: AdamW (what is timed) or SGD (what the equivalence gate uses).
+    """
+
+    def __init__(self, spec: RunSpec, device: torch.device, optimizer: OptimizerName, seed: int | None = None) -> None:
+        self.spec, self.device, self.rank = spec, device, dist.get_rank()
+        seed = spec.seed if seed is None else seed
+        model_def = model_definition(spec.workload)
+        context = Context(spec.layout, model_def, device, full_tensors(model_def, seed))
+        with torch.device("meta"):
+            bare = model_def.build()
+        prepare_blocks(bare, context)
+        parallel = load_strategy(spec.layout.strategy).parallelize(bare, context)
+        self.model, self._around_step, self._clip = parallel.model, parallel.around_step, parallel.clip or clip_by_group
+        self.optimizer = make_optimizer(optimizer, self.model, spec)
+
+    def batch(self, step: int) -> Batch:
+        """This rank's inputs and targets of a step, each (local batch, seq_len) int64."""
+        return local_batch(self.spec.workload, self.spec.layout.mesh, self.rank, self.spec.seed, step, self.device)
+
+    def step(self, batch: Batch, max_norm: float) -> tuple[Tensor, Tensor]:
+        """One optimizer step; returns this rank's loss and the global pre-clip gradient norm, both scalars."""
+        inputs, targets = batch
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._around_step():
+            logits = self.model(inputs)
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+            loss.backward()
+        norm = self._clip(self.model, max_norm)
+        self.optimizer.step()
+        return loss.detach(), norm
+
+    def close(self) -> None:
+        """Drop model and optimizer, so that wrappers are gone before their process groups are."""
+        del self.model, self.optimizer, self._around_step, self._clip
+        gc.collect()
+
+
+def make_optimizer(name: OptimizerName, model: nn.Module, spec: RunSpec) -> torch.optim.Optimizer:
+    """AdamW or SGD; parameters on different meshes go into different groups, since foreach kernels cannot mix them."""
+    groups = [{"params": group} for group in by_mesh(model.parameters())]
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=spec.settings.gate_learning_rate)
+    return torch.optim.AdamW(groups, lr=spec.settings.learning_rate)
+
+
+def by_mesh(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Parameters grouped by device mesh; ordinary tensors are a group."""
+    groups: dict[object, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        key = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        groups.setdefault(key, []).append(parameter)
+    return list(groups.values())
+
+
+def clip_by_group(model: nn.Module, max_norm: float) -> Tensor:
+    """Clip gradients by their global L2 norm over all meshes; returns the norm before clipping."""
+    groups = by_mesh(p for p in model.parameters() if p.grad is not None)
+    squares = []
+    for group in groups:
+        norm = nn.utils.get_total_norm([p.grad for p in group if p.grad is not None])
+        full = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        squares.append(full.square())
+    total = torch.stack(squares).sum().sqrt()
+    for group in groups:
+        nn.utils.clip_grads_with_norm_(group, max_norm, total)
+    return total
+
+
+def mean_over_ranks(value: Tensor) -> float:
+    """Mean of a scalar over all ranks; for a loss this is the mean over the global batch."""
+    value = value.full_tensor() if isinstance(value, DTensor) else value.clone()
+    dist.all_reduce(value)
+    return value.item() / dist.get_world_size()

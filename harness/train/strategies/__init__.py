@@ -1,0 +1,1 @@
+"""One module a strategy; each has ``parallelize(model, context)``. The registry stands in ``harness.layout``."""

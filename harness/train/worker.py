@@ -1,0 +1,105 @@
+"""What a rank does in a launch: verify one cell, or time several side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.base import Frozen
+from harness.launch.folder import read_launch
+from harness.launch.progress import ProgressWriter
+from harness.measure.ground import ground
+from harness.measure.memory import peak_memory
+from harness.spec import Launch, RunSpec
+from harness.train.checkpoint import measure_checkpoint
+from harness.train.equivalence import gate_samples
+from harness.train.process_group import join, pick_device
+from harness.train.session import Session
+from harness.train.timing import time_launch
+
+MEMORY_STEPS = 2
+
+_store: dist.TCPStore | None = None
+
+
+class Reporter:
+    """Appends this rank's samples to its file and marks its position."""
+
+    def __init__(self, folder: Path, rank: int, launch: Launch) -> None:
+        self._launch = launch
+        self._progress = ProgressWriter(folder, rank)
+        self._file = (folder / f"rank{rank}.jsonl").open("a", encoding="utf-8")
+        self._stepped = False
+
+    def sample(self, kind: str, run: int, **values: Any) -> None:
+        """Write one line; models become plain JSON."""
+        plain = {k: v.model_dump(mode="json") if isinstance(v, Frozen) else v for k, v in values.items()}
+        self._file.write(json.dumps({"kind": kind, "run": run, **plain}) + "\n")
+        self._file.flush()
+
+    def at(self, run: int, phase: str) -> None:
+        """Say that this rank now works on a phase, or on its next step, of a run."""
+        os.environ["MESHSWEEP_CELL"] = self._launch.runs[run].layout.text
+        self._progress.at(run, phase, time.time())
+
+
+def serve_store() -> int:
+    """On rank 0: open the rendezvous store on a free port of this host and return the port."""
+    global _store
+    _store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return int(_store.port)
+
+
+def enter(port: int, world_size: int, device_kind: str, collective_timeout_s: float, threads: int) -> None:
+    """Join the process group of this host's ranks."""
+    global _store
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    torch.set_num_threads(threads)
+    if rank != 0:
+        _store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    assert _store is not None
+    join(_store, rank, world_size, pick_device(device_kind, local_rank), collective_timeout_s)
+
+
+def run_launch(folder: Path) -> None:
+    """Do all runs of a launch on this rank; samples go to the rank's file."""
+    launch = read_launch(folder)
+    rank = dist.get_rank()
+    device = torch.device("cpu") if launch.ranks.device == "cpu" else torch.device("cuda", torch.cuda.current_device())
+    reporter = Reporter(folder, rank, launch)
+    reporter.sample("ground", 0, ground=ground(device))
+    if launch.runs[0].purpose == "verify":
+        for index, spec in enumerate(launch.runs):
+            verify(index, spec, device, reporter, folder)
+    else:
+        time_launch(launch, device, reporter)
+    dist.barrier()
+
+
+def verify(index: int, spec: RunSpec, device: torch.device, reporter: Reporter, folder: Path) -> None:
+    """Memory first, while the process is fresh; then the checkpoint of that very session; then the gate."""
+    reporter.at(index, "build")
+    with peak_memory(device) as peak:
+        session = Session(spec, device, "adamw")
+        reporter.at(index, "memory")
+        for step in range(MEMORY_STEPS):
+            session.step(session.batch(step), spec.settings.max_grad_norm)
+            if step == 0:
+                reporter.sample("first_step", index, unix=time.time())
+    reporter.sample("memory", index, method=peak.method, peak=peak.allocated, reserved=peak.reserved, rss=peak.rss)
+    if spec.settings.checkpoint:
+        reporter.at(index, "checkpoint")
+        checkpoint = measure_checkpoint(session, spec, device, MEMORY_STEPS, folder / "checkpoints")
+        reporter.sample("checkpoint", index, checkpoint=checkpoint)
+    else:
+        session.close()
+    reporter.at(index, "gate")
+    reporter.sample("gate", index, gate=gate_samples(spec, device))
+    reporter.at(index, "done")
+    reporter.sample("done", index)
