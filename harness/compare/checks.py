@@ -1,0 +1,191 @@
+"""Warnings: what weakens the figures, each with its cause and remedy; one warning a kind, naming its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.compare.collect import Cell, Collected
+from harness.compare.ground import ground_differences
+from harness.compare.models import CellResult, MeasurementWarning
+from harness.compare.steps import STEP_CHECKS
+from harness.compare.wording import listed
+from harness.record import Ground
+from harness.spec import SweepPlan
+
+FREE_CPUS = 0.5  # background load, as a share of the CPUs, that is let pass
+
+Warnings = Iterator[MeasurementWarning]
+
+
+def find_warnings(
+    plan: SweepPlan, collected: Collected, results: Sequence[CellResult], gate_reference: str | None
+) -> tuple[MeasurementWarning, ...]:
+    """All warnings about a comparison, those that touch its validity first."""
+    cells = collected.cells
+    return tuple(
+        warning
+        for found in (
+            _reference(plan, results, gate_reference),
+            _checkpoints(results),
+            _grounds(plan, collected),
+            _hosts(cells),
+            _rounds(plan, results),
+            _lost(cells),
+            _interrupted(cells),
+            _designs(results),
+            _unpaired(results),
+            _contradictions(results),
+            _steps(cells),
+            _load(plan, cells),
+            _left_over(collected),
+        )
+        for warning in found
+    )
+
+
+def _warn(kind: str, cells: Sequence[str], cause: str, remedy: str) -> MeasurementWarning:
+    return MeasurementWarning(kind=kind, cells=tuple(cells), cause=cause, remedy=remedy)
+
+
+def _reference(plan: SweepPlan, results: Sequence[CellResult], gate_reference: str | None) -> Warnings:
+    wanted = plan.reference.label
+    if gate_reference == wanted or not any(r.gate for r in results):
+        return
+    cause = f"the reference {wanted} gave no losses, so the layouts were checked against {gate_reference}"
+    yield _warn("reference", (wanted,), cause, "a fault that both share would pass; mend the reference and resume")
+
+
+def _checkpoints(results: Sequence[CellResult]) -> Warnings:
+    unequal = [r.label for r in results if r.checkpoint and not r.checkpoint.equal]
+    if unequal:
+        cause = f"the restored checkpoint of {listed(unequal)} is not equal to the saved state"
+        yield _warn("checkpoint", unequal, cause, "do not rely on checkpoints of that layout with these versions")
+
+
+def _grounds(plan: SweepPlan, collected: Collected) -> Warnings:
+    cells = [c for c in collected.cells if c.world_size == plan.ranks.world_size]
+    yield from _other_ground(
+        "ground",
+        [(c.label, r.record.ground) for c in cells for r in c.elsewhere],
+        collected.ground,
+        "timed",
+        "these rounds are left out of the ranking: time all layouts on one ground",
+    )
+    yield from _other_ground(
+        "verify_ground",
+        [(c.label, c.verify.ground) for c in cells if c.verify and c.rounds],
+        collected.ground,
+        "verified",
+        "their memory and checkpoint figures are of that ground: verify again on the ranked one",
+    )
+
+
+def _other_ground(
+    kind: str, found: Sequence[tuple[str, Ground | None]], ranked: Ground | None, done: str, remedy: str
+) -> Warnings:
+    differences = [(label, ground_differences(ranked, ground)) for label, ground in found]
+    labels = list(dict.fromkeys(label for label, fields in differences if fields))
+    if labels:
+        fields = {name: values for _, fields in differences for name, values in fields.items()}
+        shown = ", ".join(
+            f"{name} ({here} in the ranked rounds, {there} there)" for name, (here, there) in fields.items()
+        )
+        yield _warn(kind, labels, f"{listed(labels)} {done} on other ground, which differs in {shown}", remedy)
+
+
+def _hosts(cells: Sequence[Cell]) -> Warnings:
+    hosts = {c.label: {r.record.ground.hosts for r in c.rounds if r.record.ground} for c in cells if c.rounds}
+    if len({frozenset(h) for h in hosts.values()}) > 1:
+        cause = "not all layouts were timed on the same hosts"
+        yield _warn(
+            "hosts", list(hosts), cause, "their ratios hold the difference between hosts; name the hosts to run on"
+        )
+
+
+def _rounds(plan: SweepPlan, results: Sequence[CellResult]) -> Warnings:
+    counts = {r.label: r.step_time.rounds for r in results if r.rank is not None and r.step_time}
+    single = [label for label, count in counts.items() if count == 1]
+    if single:
+        remedy = "how rounds differ is unknown, so these layouts count as ties; run at least 3 rounds"
+        yield _warn("one_round", single, f"{listed(single)} timed in one round only", remedy)
+    wanted = plan.settings.rounds
+    short = [label for label, count in counts.items() if 1 < count < wanted]
+    if short:
+        cause = f"{listed(short)} timed in fewer than {wanted} rounds"
+        yield _warn("missing_rounds", short, cause, "'meshsweep resume' runs the missing rounds")
+
+
+def _lost(cells: Sequence[Cell]) -> Warnings:
+    for cell in cells:
+        failures = [r.failure.failure_class for r in cell.lost if r.status == "failed" and r.failure]
+        if failures and (cell.rounds or cell.elsewhere):
+            classes = ", ".join(dict.fromkeys(failures))
+            cause = f"{len(failures)} of the timed rounds of {cell.label} failed ({classes})"
+            yield _warn("lost_rounds", (cell.label,), cause, "read their logs: a layout that fails at times is a risk")
+
+
+def _interrupted(cells: Sequence[Cell]) -> Warnings:
+    def cut(cell: Cell) -> bool:
+        used = [r.record for r in (*cell.rounds, *cell.elsewhere)] + ([cell.verify] if cell.verify else [])
+        return any(record.status == "interrupted" for record in used)
+
+    labels = [c.label for c in cells if cut(c)]
+    if labels:
+        cause = f"runs of {listed(labels)} were interrupted, and what they had measured by then is used"
+        yield _warn("interrupted", labels, cause, "'meshsweep resume' runs them in full")
+
+
+def _designs(results: Sequence[CellResult]) -> Warnings:
+    ranked = [r for r in results if r.rank is not None]
+    designs = sorted({design for r in ranked for design in r.designs})
+    if len(designs) > 1:
+        cause = f"layouts were timed in different designs ({', '.join(designs)})"
+        remedy = "ratios across designs are less certain; choose one with --design"
+        yield _warn("designs", [r.label for r in ranked if len(r.designs) > 1], cause, remedy)
+
+
+def _unpaired(results: Sequence[CellResult]) -> Warnings:
+    apart = [r.label for r in results if r.ratio_to_best and not r.ratio_to_best.paired]
+    if apart:
+        cause = f"{listed(apart)} and the fastest layout were timed in separate launches"
+        remedy = "launches differ by more than steps do, so intervals are wide; alternate them or add rounds"
+        yield _warn("unpaired", apart, cause, remedy)
+
+
+def _contradictions(results: Sequence[CellResult]) -> Warnings:
+    labels = [r.label for r in results if r.ratio_to_best and r.ratio_to_best.separated and r.ratio_to_best.low > 1]
+    if labels:
+        cause = f"side by side, {listed(labels)} did better than the layout with the highest tokens/s"
+        remedy = "they were not timed in the same rounds and count as ties; complete the rounds with 'meshsweep resume'"
+        yield _warn("contradiction", labels, cause, remedy)
+
+
+def _steps(cells: Sequence[Cell]) -> Warnings:
+    for check in STEP_CHECKS:
+        labels = [c.label for c in cells if check.applies(c)]
+        if labels:
+            yield _warn(check.kind, labels, check.cause.format(listed(labels)), check.remedy)
+
+
+def _load(plan: SweepPlan, cells: Sequence[Cell]) -> Warnings:
+    own = max(plan.ranks.per_node)
+    loaded: dict[str, float] = {}
+    for cell in cells:
+        for timed in cell.rounds:
+            ground = timed.record.ground
+            if ground is None or ground.load_average is None or not ground.cpu_count:
+                continue
+            # the ranks of the launch before this one are still in the average
+            if ground.load_average - own > FREE_CPUS * ground.cpu_count:
+                loaded[cell.label] = max(loaded.get(cell.label, 0.0), ground.load_average)
+    if loaded:
+        cause = (
+            f"other work ran on the machine: load average up to {max(loaded.values()):.1f}, of which {own} from ranks"
+        )
+        yield _warn("load", list(loaded), cause, "end it, or measure again later")
+
+
+def _left_over(collected: Collected) -> Warnings:
+    if collected.foreign:
+        cause = f"{collected.foreign} runs belong to no layout of this plan and are not used"
+        yield _warn("foreign", (), cause, "look whether records of another sweep lie in this folder")

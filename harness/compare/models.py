@@ -1,0 +1,145 @@
+"""What a comparison says: one CellResult a candidate, and what must be known to read them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from harness.base import Frozen
+from harness.gate import GateVerdict
+from harness.layout import Layout
+from harness.record import Failure, Ground
+from harness.spec import Design, SweepPlan
+from harness.stats import Ratio, Summary
+
+Outcome = Literal["measured", "pruned", "failed", "diverged", "not_run"]
+OUTCOMES: tuple[Outcome, ...] = ("measured", "diverged", "failed", "not_run", "pruned")
+
+
+class Estimate(Frozen):
+    """A value with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class MemoryPeak(Frozen):
+    """Peaks of one step, bytes, each the largest over ranks. ``reserved_bytes`` is None on CPUs."""
+
+    method: str
+    peak_bytes: int
+    reserved_bytes: int | None = None
+    rss_bytes: int | None = None
+
+
+class CheckpointCost(Frozen):
+    """One sharded checkpoint with optimizer state; times are the slowest rank's."""
+
+    total_bytes: int
+    files: int
+    save_time_s: float
+    restore_time_s: float
+    equal: bool
+
+
+class CellResult(Frozen):
+    """How one candidate ended, and its figures where it has them.
+
+    Attributes:
+        reason: why it is not measured, with the numbers that decided; None for a measured cell.
+        rule: the rule that pruned it.
+        failure: what ended it, if ``failed``; a record's own words.
+        attempts_log: log of the failed run, relative to the sweep's folder.
+        gate: the verdict on its losses and gradient norms; None if they were not compared.
+        step_time: seconds, the slowest rank's time of each step, over all rounds.
+        tokens_per_s: over all ranks; of measured cells only, as are ``tokens_per_s_per_rank`` and ``mfu``.
+        mfu: model FLOP/s over the peak of all ranks, a fraction; None where the peak is unknown.
+        rank: 1 is fastest; None where the cell is not ranked, for the reason in ``unranked``.
+        ratio_to_best: speed of this cell over the fastest cell's; None for the fastest itself.
+        tie: whether this cell cannot be told apart from the fastest.
+        frontier: whether no other ranked cell is at least as fast with less memory; None without memory figures.
+    """
+
+    layout: Layout
+    label: str
+    world_size: int
+    outcome: Outcome
+    is_reference: bool = False
+    reason: str | None = None
+    rule: str | None = None
+    failure: Failure | None = None
+    gate: GateVerdict | None = None
+    designs: tuple[Design, ...] = ()
+    step_time: Summary | None = None
+    tokens_per_s: Estimate | None = None
+    tokens_per_s_per_rank: Estimate | None = None
+    mfu: float | None = None
+    memory: MemoryPeak | None = None
+    checkpoint: CheckpointCost | None = None
+    rank: int | None = None
+    unranked: str | None = None
+    ratio_to_best: Ratio | None = None
+    tie: bool = False
+    frontier: bool | None = None
+
+
+class MeasurementWarning(Frozen):
+    """Something that weakens the figures of ``cells`` (labels; empty: of the whole sweep)."""
+
+    kind: str
+    cells: tuple[str, ...] = ()
+    cause: str
+    remedy: str
+
+    @property
+    def text(self) -> str:
+        """Cause and remedy in one line."""
+        return f"{self.cause}; {self.remedy}"
+
+
+class RoundSamples(Frozen):
+    """Raw step times of one round of one cell, as recorded: rows are ranks, columns steps, seconds."""
+
+    cell: str
+    repeat: int
+    attempt: int
+    launch_id: str
+    design: Design
+    cycles: tuple[int, ...]
+    step_time_s: tuple[tuple[float, ...], ...]
+
+
+class Comparison(Frozen):
+    """Every candidate of a sweep, ranked cells first in the order of rank, then the others in the plan's order.
+
+    ``grounds`` are the distinct ones of the timed rounds, the one that was ranked first; ``gate_reference`` is the
+    label of the layout whose losses all others were judged by.
+    """
+
+    plan: SweepPlan
+    cells: tuple[CellResult, ...]
+    gate_reference: str | None = None
+    grounds: tuple[Ground, ...] = ()
+    warnings: tuple[MeasurementWarning, ...] = ()
+    samples: tuple[RoundSamples, ...] = Field(default=(), repr=False)
+
+    @property
+    def ranked(self) -> tuple[CellResult, ...]:
+        """The ranked cells, fastest first."""
+        return tuple(sorted((c for c in self.cells if c.rank is not None), key=lambda c: c.rank or 0))
+
+    @property
+    def best(self) -> CellResult | None:
+        """The cell with the highest tokens/s, None if nothing is ranked."""
+        return next(iter(self.ranked), None)
+
+    @property
+    def ties(self) -> tuple[CellResult, ...]:
+        """Cells that cannot be told apart from the best, in the order of rank."""
+        return tuple(c for c in self.ranked if c.tie)
+
+    def with_outcome(self, outcome: Outcome) -> tuple[CellResult, ...]:
+        """The cells that ended this way."""
+        return tuple(c for c in self.cells if c.outcome == outcome)

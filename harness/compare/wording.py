@@ -1,0 +1,52 @@
+"""Numbers and lists as they stand in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.compare.models import CellResult
+from harness.stats import Ratio
+
+_TIMES = 3.0  # from here on a ratio reads better than a percentage
+_MOST_LISTED = 4
+
+
+def listed(labels: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``; beyond four the rest is counted."""
+    if len(labels) > _MOST_LISTED:
+        shown = _MOST_LISTED - 1
+        return f"{', '.join(labels[:shown])} and {len(labels) - shown} more"
+    return " and ".join(part for part in (", ".join(labels[:-1]), *labels[-1:]) if part)
+
+
+def percent_text(ratio: Ratio) -> str:
+    """How far a ratio of speeds lies from 1, in percent with its interval: ``14% [9, 18]``."""
+    value, low, high = (100 * (x - 1) for x in (ratio.ratio, ratio.low, ratio.high))
+    digits = 0 if high - low >= 2 else 1
+    return f"{_number(value, digits)}% [{_number(low, digits)}, {_number(high, digits)}]"
+
+
+def lead_text(ratio: Ratio, rival: str) -> str:
+    """``14% [9, 18] ahead of`` the rival, or ``3.2x [3.0, 3.5] as fast as`` it from three times on."""
+    if ratio.ratio >= _TIMES:
+        return f"{ratio.ratio:.3g}x [{ratio.low:.3g}, {ratio.high:.3g}] as fast as {rival}"
+    return f"{percent_text(ratio)} ahead of {rival}"
+
+
+def speed_text(cell: CellResult) -> str:
+    """``1,234 tokens/s [1,200, 1,260]``."""
+    speed = cell.tokens_per_s
+    if speed is None:
+        return "an unknown speed"
+    return f"{rate(speed.value)} tokens/s [{rate(speed.low)}, {rate(speed.high)}]"
+
+
+def rate(value: float) -> str:
+    """A rate with thousands separated; three digits below a hundred, powers of ten beyond 10^12."""
+    return f"{value:,.0f}" if 100 <= value < 1e12 else f"{value:.3g}"
+
+
+def _number(value: float, digits: int) -> str:
+    if abs(value) >= 1e5:
+        return f"{value:.2g}"
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0 turns -0.0 into 0.0
