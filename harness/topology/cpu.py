@@ -51,9 +51,7 @@ def host_memory_links(count: int) -> tuple[Link, ...]:
     """Links of every two of ``count`` rank slots on one host."""
     if count > _MAX_LINKED_SLOTS:
         return ()
-    return tuple(
-        Link(a=a, b=b, link_class=LinkClass.HOST_MEMORY) for a in range(count) for b in range(a + 1, count)
-    )
+    return tuple(Link(a=a, b=b, link_class=LinkClass.HOST_MEMORY) for a in range(count) for b in range(a + 1, count))
 
 
 def _usable_cpus() -> tuple[int, ...]:

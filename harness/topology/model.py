@@ -60,6 +60,7 @@ class Link(Frozen):
     b: int
     link_class: LinkClass
     nvlink_count: int | None = None
+    label: str | None = None  # the source's own word, such as PIX or PXB, where classes merge some
 
 
 class NicLink(Frozen):

@@ -92,9 +92,7 @@ def _by_prefix(lines: list[str]) -> tuple[Section, ...] | None:
     for line, match in zip(lines, matches, strict=True):
         if match and match.group(1) in repeated:
             bodies.setdefault(match.group(1), []).append(line[match.end() :])
-    return tuple(
-        Section(() if label.isdigit() else (label,), "\n".join(body)) for label, body in bodies.items()
-    )
+    return tuple(Section(() if label.isdigit() else (label,), "\n".join(body)) for label, body in bodies.items())
 
 
 def _marker(lines: list[str], position: int) -> tuple[str, ...]:
