@@ -1,0 +1,1 @@
+"""Execution: jobs on this host or through Slurm, and what their ends mean."""
