@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from harness.compare import CellResult, CheckpointCost, Comparison, Estimate, MemoryPeak
 from harness.compare.wording import percent_text
-from harness.report.units import bytes_unit, plain, rate_unit, time_unit
+from harness.report.units import bytes_unit, fold, plain, rate_unit, time_unit
 from harness.stats import Summary
 
 MISSING = "-"
@@ -44,12 +44,11 @@ def console_table(comparison: Comparison) -> str:
     if not cells:
         return ""
     columns = [c for c in table_columns(cells) if c.console]
-    rows = [[column.text(cell) or MISSING for column in columns] for cell in cells]
+    rows = [["\n".join(fold(column.text(cell) or MISSING, _LABEL_WIDTH)) for column in columns] for cell in cells]
     # titles as rows, since headers are padded, which costs two characters a column
     return tabulate(
         [[c.title for c in columns], [c.unit for c in columns], SEPARATING_LINE, *rows],
         colalign=[c.align for c in columns],
-        maxcolwidths=[_LABEL_WIDTH if c.title == "layout" else None for c in columns],
         disable_numparse=True,
         tablefmt="simple",
     )

@@ -56,6 +56,23 @@ def plain(text: str, most: int | None = None) -> str:
     return line if most is None or len(line) <= most else line[: most - 3] + "..."
 
 
+def fold(text: str, width: int) -> list[str]:
+    """Lines of at most ``width`` characters, broken at blanks; longer words after ``_`` or ``=``, else anywhere."""
+    lines: list[str] = []
+    for word in plain(text).split():
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += " " + word
+            continue
+        lines.append("")
+        for part in re.findall(r"[^_=]*[_=]?", word) if len(word) > width else [word]:
+            if len(lines[-1]) + len(part) > width and lines[-1]:
+                lines.append("")
+            lines[-1] += part
+            while len(lines[-1]) > width:
+                lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return lines or [""]
+
+
 def _largest(values: Iterable[float]) -> float:
     return max((abs(v) for v in values), default=0.0)
 

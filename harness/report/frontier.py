@@ -1,0 +1,75 @@
+"""Speed against peak memory, with the layouts marked that no other beats in both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.compare import Comparison
+from harness.report.canvas import BLUE, FONT_SIZE, GREY, GRID, LABEL_WIDTH, new_figure, to_png
+from harness.report.labels import place_labels
+from harness.report.units import bytes_unit, fold, rate_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_NAMES = 12  # with more points only the frontier is named; the others show their place in the table
+
+
+class Point(NamedTuple):
+    """A ranked layout: x is memory, y speed, both in the units of their axes."""
+
+    label: str
+    place: int
+    x: float
+    y: float
+    on_frontier: bool
+
+
+def draw_frontier(comparison: Comparison) -> bytes | None:
+    """The picture, None with fewer than two layouts that have both figures."""
+    cells = [(c, c.tokens_per_s, c.memory) for c in comparison.ranked]
+    found = [(cell, speed, memory) for cell, speed, memory in cells if speed and memory]
+    if len(found) < 2:
+        return None
+    rates = rate_unit(speed.value for _, speed, _ in found)
+    peaks = bytes_unit(memory.peak_bytes for _, _, memory in found)
+    points = [
+        Point(c.label, c.rank or 0, memory.peak_bytes / peaks.divisor, speed.value / rates.divisor, bool(c.frontier))
+        for c, speed, memory in found
+    ]
+    figure = new_figure(5.6)
+    axes = figure.subplots()
+    _mark(axes, points)
+    axes.margins(0.12)
+    axes.set_xlabel(f"peak memory of the fullest rank, {peaks.name} (less is better)")
+    axes.set_ylabel(f"{rates.name}, all ranks (more is better)")
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_title("Speed against memory", loc="left")
+    figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=9)
+    edge = sorted((p for p in points if p.on_frontier), key=lambda p: (p.x, p.y))
+    order = [*edge, *(p for p in points if not p.on_frontier)]
+    few = len(points) <= _MOST_NAMES
+    labels = [
+        ("\n".join(fold(p.label, LABEL_WIDTH)) if few or p.on_frontier else str(p.place), p.x, p.y) for p in order
+    ]
+    hidden = place_labels(figure, axes, labels, path=[(p.x, p.y) for p in edge])
+    notes = ["numbers are places in the table"] * (not few) + [f"{hidden} labels found no room"] * bool(hidden)
+    axes.set_title("; ".join(notes), loc="right", fontsize=FONT_SIZE, color=GREY)
+    return to_png(figure)
+
+
+def _mark(axes: Axes, points: list[Point]) -> None:
+    edge = sorted((p for p in points if p.on_frontier), key=lambda p: (p.x, p.y))
+    rest = [p for p in points if not p.on_frontier]
+    axes.plot([p.x for p in edge], [p.y for p in edge], color=BLUE, marker="o", linewidth=1.2, label="frontier")
+    if rest:
+        axes.scatter(
+            [p.x for p in rest],
+            [p.y for p in rest],
+            s=30,
+            marker="s",
+            facecolor="white",
+            edgecolor=GREY,
+            label="another is as fast with less memory",
+            zorder=3,
+        )
