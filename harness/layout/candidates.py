@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from harness.errors import IllegalLayoutError, UsageError
 from harness.layout.layout import Layout, LayoutRequest
-from harness.layout.legality import check_layout, meshes, nearest_mesh
+from harness.layout.legality import check_layout, meshes, no_mesh
 from harness.layout.mesh import Mesh
 from harness.layout.strategies import STRATEGIES, get_strategy
 from harness.workload import Workload
@@ -67,8 +67,7 @@ def _expand(
     found = meshes(strategy, world_size)
     if not found:
         nowhere = Layout(strategy=strategy.name, mesh=Mesh(), options=request.options)
-        reason = f"{strategy.name} has no mesh on {world_size} ranks: {nearest_mesh(strategy, world_size)}"
-        excluded.append(Excluded(nowhere, "world_size", reason))
+        excluded.append(Excluded(nowhere, "world_size", no_mesh(strategy, world_size)))
     for mesh in found:
         layout = Layout(strategy=strategy.name, mesh=mesh, options=request.options)
         try:

@@ -19,21 +19,26 @@ def check_layout(layout: Layout, workload: Workload, world_size: int | None = No
     strategy = get_strategy(layout.strategy)
     _check_axes(strategy, layout.mesh)
     _check_options(strategy, layout)
-    if world_size is not None and layout.mesh.world_size != world_size and strategy.name != "single":
+    if world_size is not None and layout.mesh.world_size != world_size:
+        near = nearest_mesh(strategy, world_size)
         raise IllegalLayoutError(
             "world_size",
-            f"{layout.label} needs {layout.mesh.world_size} ranks, not {world_size}; choose axes whose product is "
-            f"{world_size}, for example {strategy.name}:{nearest_mesh(strategy, world_size)}",
+            f"{layout.label} needs {layout.mesh.world_size} ranks, not {world_size}; "
+            + (f"the nearest legal mesh is {strategy.name}:{near}" if near else no_mesh(strategy, world_size)),
         )
     _check_batch(layout.mesh, workload)
     _check_tensor_parallel(layout, workload)
 
 
-def nearest_mesh(strategy: Strategy, world_size: int) -> str:
-    """Signature of a mesh of this strategy over ``world_size`` ranks, or an explanation that there is none."""
-    for mesh in meshes(strategy, world_size):
-        return mesh.short
-    return f"(none: {world_size} ranks do not factor into {' x '.join(strategy.axes) or 'one rank'}, each 2 or more)"
+def nearest_mesh(strategy: Strategy, world_size: int) -> str | None:
+    """Signature of a mesh of this strategy over ``world_size`` ranks; None if there is none."""
+    return next((mesh.short for mesh in meshes(strategy, world_size)), None)
+
+
+def no_mesh(strategy: Strategy, world_size: int) -> str:
+    """Why a strategy has no mesh over ``world_size`` ranks."""
+    wanted = f"{' x '.join(strategy.axes)}, each 2 or more" if strategy.axes else "exactly one rank"
+    return f"{strategy.name} needs {wanted}; {world_size} ranks do not factor so"
 
 
 def meshes(strategy: Strategy, world_size: int) -> list[Mesh]:

@@ -37,9 +37,12 @@ def slowest(seconds: float) -> float:
 
 
 def is_steady(step_times_s: Sequence[float]) -> bool:
-    """Whether the last 3 steps' median lies within 10% of the median of the 3 steps before them."""
+    """Whether steps have stopped getting faster.
+
+    True when the median of the last 3 steps is at most 10% below the median of the 3 steps before them. Warm-up only
+    ever makes steps faster, so a step slower than before is noise and no reason to wait.
+    """
     if len(step_times_s) < 2 * WINDOW:
         return False
     before = median(step_times_s[-2 * WINDOW : -WINDOW])
-    last = median(step_times_s[-WINDOW:])
-    return abs(last - before) <= STEADY_WITHIN * before
+    return median(step_times_s[-WINDOW:]) >= (1 - STEADY_WITHIN) * before

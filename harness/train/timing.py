@@ -31,6 +31,7 @@ class Lane:
         reports.at(index, "build")
         self.session = Session(spec, device, "adamw")
         self.warmup_s: list[float] = []
+        self.steady = False
         self._step = 0
 
     def step_s(self, phase: str) -> float:
@@ -43,6 +44,7 @@ class Lane:
     def warm_up(self) -> None:
         """One warm-up step; all ranks keep the slowest rank's time, so that they agree on when to stop."""
         self.warmup_s.append(slowest(self.step_s("warmup")))
+        self.steady = self.steady or is_steady(self.warmup_s)
         if len(self.warmup_s) == 1:
             self.reports.sample("first_step", self.index, unix=time.time())
 
@@ -51,10 +53,6 @@ class Lane:
         settings = self.spec.settings
         count = len(self.warmup_s)
         return count >= settings.warmup_max_steps or (count >= settings.warmup_min_steps and self.steady)
-
-    @property
-    def steady(self) -> bool:
-        return is_steady(self.warmup_s)
 
     def report_warmup(self) -> None:
         self.reports.sample("warmup", self.index, warmup_s=self.warmup_s, steady=self.steady)

@@ -1,0 +1,50 @@
+"""The ``meshsweep`` command: arguments to calls, nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from harness import __version__
+from harness.cli.run import resume, run
+from harness.cli.show import layouts, report, status, topology
+from harness.errors import MeshsweepError
+
+INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="meshsweep")
+def cli() -> None:
+    """Measure data-parallel layouts (DDP, FSDP, HSDP, TP and their products) on this cluster and choose one.
+
+    Exit codes: 0 all well; 1 the sweep ran but a cell failed, diverged or is missing; 2 wrong use.
+    """
+
+
+for command in (topology, layouts, run, resume, status, report):
+    cli.add_command(command)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; a user's mistake is one line and exit code 2, never a traceback."""
+    sys.exit(_run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        return cli.main(args=argv, prog_name="meshsweep", standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        click.echo(f"meshsweep: {error.format_message()}; see 'meshsweep --help'", err=True)
+        return 2
+    except MeshsweepError as error:
+        click.echo(f"meshsweep: {error}", err=True)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("meshsweep: interrupted; what was measured is kept, 'meshsweep resume' runs the rest", err=True)
+        return INTERRUPTED

@@ -1,0 +1,129 @@
+"""Options that several commands share, and what they resolve to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.errors import UsageError
+from harness.layout import LayoutRequest, parse_layout
+from harness.spec import DeviceKind, Ranks
+from harness.topology.model import Topology
+from harness.workload import PRESETS, Workload, make_workload
+
+RESULTS = "results"
+CPU_RANKS = 4
+
+Decorated = Callable[..., Any]
+
+
+def work_options(command: Decorated) -> Decorated:
+    """--model --batch --seq-len --ranks --device --layouts."""
+    for option in reversed(
+        (
+            click.option("--model", metavar="NAME", help=f"{', '.join(PRESETS)}, or package.module:function."),
+            click.option("--batch", type=click.IntRange(1), metavar="N", help="Global batch, samples a step."),
+            click.option("--seq-len", type=click.IntRange(1), metavar="N", help="Tokens a sample."),
+            click.option("--ranks", type=click.IntRange(1), metavar="N", help="Ranks; default every GPU, or 4 on CPU."),
+            click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True),
+            click.option(
+                "--layouts",
+                "layout_texts",
+                multiple=True,
+                metavar="LIST",
+                help="What to try: strategy[:mesh][+option=value], e.g. ddp,hsdp:r2s2,fsdp+precision=bf16.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def results_option(command: Decorated) -> Decorated:
+    """--results."""
+    return click.option(
+        "--results", type=click.Path(path_type=Path), default=RESULTS, show_default=True, help="Folder of all sweeps."
+    )(command)
+
+
+def json_option(command: Decorated) -> Decorated:
+    """--json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document, last, on stdout.")(command)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the shared options resolve to on this machine."""
+
+    topology: Topology
+    ranks: Ranks
+    workload: Workload
+    requests: tuple[LayoutRequest, ...]
+
+
+def resolve(
+    model: str | None,
+    batch: int | None,
+    seq_len: int | None,
+    ranks: int | None,
+    device: str,
+    layout_texts: tuple[str, ...],
+) -> Work:
+    """Fill in defaults from this machine: on CPUs 4 ranks of ``tiny``, else every GPU and ``1b``.
+
+    Raises:
+        UsageError: what was asked for is not here, or names nothing known.
+    """
+    # a user's model is looked for in the current folder, as `python -m` would
+    sys.path.insert(0, str(Path.cwd()))
+    requests = tuple(parse_layout(text) for texts in layout_texts for text in texts.split(",") if text.strip())
+    topology, kind = _machine(device, ranks)
+    available = topology.device_count
+    count = ranks or available
+    if count > available:
+        raise UsageError(f"--ranks {count}, but this machine has {available} devices; give at most {available}")
+    model = model or ("tiny" if kind == "cpu" else "1b")
+    small = kind == "cpu"
+    default_batch = 8 if small else count
+    workload = make_workload(model, batch or default_batch, seq_len or (64 if small else 2048))
+    return Work(topology, Ranks(device=kind, per_node=(count,)), workload, requests)
+
+
+def _machine(device: str, ranks: int | None) -> tuple[Topology, DeviceKind]:
+    from harness.topology import cpu
+    from harness.topology.detect import detect
+
+    if device != "cpu":
+        topology = detect()
+        if any(d.kind != "cpu" for node in topology.nodes for d in node.devices):
+            return topology, "cuda"
+        if device == "cuda":
+            raise UsageError("--device cuda, but no GPU was found; see 'meshsweep topology', or use --device cpu")
+    return cpu.read(slots=ranks or CPU_RANKS), "cpu"
+
+
+def sweep_folder(results: Path, name: str | None) -> Path:
+    """The folder of a sweep given by name or path; the newest one when no name is given.
+
+    Raises:
+        StoreError: there is none.
+    """
+    from harness.errors import StoreError
+    from harness.store import SweepStore, sweeps
+
+    if name is None:
+        found = sweeps(results)
+        if not found:
+            raise StoreError(f"no sweeps in {results}; start one with 'meshsweep run', or give --results")
+        return max(found, key=lambda folder: (folder / "sweep.json").stat().st_mtime)
+    path = Path(name)
+    if not (path / "sweep.json").is_file() and (results / name / "sweep.json").is_file():
+        path = results / name
+    if not path.exists() and len(path.parts) == 1:
+        path = results / name
+    return SweepStore.open(path).folder

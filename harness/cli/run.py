@@ -1,0 +1,167 @@
+"""``meshsweep run`` and ``meshsweep resume``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
+from harness.errors import UsageError
+from harness.spec import Settings, SweepPlan
+from harness.store import SweepStore
+from harness.sweep.plan import make_plan
+
+if TYPE_CHECKING:
+    from harness.compare import Comparison
+
+_DEFAULTS = Settings()
+
+
+@click.command()
+@work_options
+@click.option("--rounds", type=click.IntRange(1), default=_DEFAULTS.rounds, show_default=True, help="Fresh launches.")
+@click.option("--steps", type=click.IntRange(1), default=_DEFAULTS.timed_steps, show_default=True, help="Timed steps.")
+@click.option("--gate-steps", type=click.IntRange(10), default=_DEFAULTS.gate_steps, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--design",
+    type=click.Choice(["auto", "alternated", "blocks", "launches"]),
+    default="auto",
+    show_default=True,
+    help="How layouts are timed side by side.",
+)
+@click.option("--no-checkpoint", is_flag=True, help="Do not measure checkpoints.")
+@click.option("--keep-checkpoints", is_flag=True, help="Keep the checkpoints that are measured.")
+@click.option(
+    "--run-timeout", type=float, default=_DEFAULTS.run_timeout_s, show_default=True, metavar="S", help="Limit of a run."
+)
+@click.option(
+    "--collective-timeout",
+    type=float,
+    default=_DEFAULTS.collective_timeout_s,
+    show_default=True,
+    metavar="S",
+    help="How long a rank waits for others in a collective.",
+)
+@click.option("--name", help="The sweep's name; default from date, model and world size.")
+@results_option
+@click.option("--dry-run", is_flag=True, help="Print what would run; write nothing.")
+@json_option
+def run(
+    model: str | None,
+    batch: int | None,
+    seq_len: int | None,
+    ranks: int | None,
+    device: str,
+    layout_texts: tuple[str, ...],
+    rounds: int,
+    steps: int,
+    gate_steps: int,
+    seed: int,
+    design: Literal["auto", "alternated", "blocks", "launches"],
+    no_checkpoint: bool,
+    keep_checkpoints: bool,
+    run_timeout: float,
+    collective_timeout: float,
+    name: str | None,
+    results: Path,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Measure layouts on this machine, from detection to report.
+
+    \b
+    Examples:
+      meshsweep run
+      meshsweep run --ranks 8 --layouts hsdp_tp:r2s2t2,fsdp --rounds 5
+      meshsweep run --model mypackage.models:build --batch 16 --seq-len 256
+    """
+    work = resolve(model, batch, seq_len, ranks, device, layout_texts)
+    plan = make_plan(
+        topology=work.topology,
+        ranks=work.ranks,
+        workload=work.workload,
+        requests=work.requests,
+        settings=_settings(
+            rounds=rounds,
+            timed_steps=steps,
+            gate_steps=gate_steps,
+            checkpoint=not no_checkpoint,
+            keep_checkpoints=keep_checkpoints,
+            run_timeout_s=run_timeout,
+            collective_timeout_s=collective_timeout,
+        ),
+        seed=seed,
+        design=design,
+        name=_checked_name(name),
+        command=["meshsweep", *sys.argv[1:]],
+    )
+    if dry_run:
+        return _show_plan(plan, as_json)
+    return _drive(SweepStore.create(results, plan), as_json)
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@results_option
+@json_option
+def resume(sweep: str | None, results: Path, as_json: bool) -> int:
+    """Run what is missing of a sweep (default: the newest), then report it.
+
+    \b
+    Example:
+      meshsweep resume 20260102-030405-tiny-w4
+    """
+    return _drive(SweepStore.open(sweep_folder(results, sweep)), as_json)
+
+
+def _settings(**values: object) -> Settings:
+    from pydantic import ValidationError
+
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{first['loc'][0]}={first['input']}: {first['msg']}") from None
+
+
+def _checked_name(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise UsageError(f"--name {name!r}: use letters, digits, '.', '_' and '-', at most 100, no blank or slash")
+    return name
+
+
+def _show_plan(plan: SweepPlan, as_json: bool) -> int:
+    from harness.cli.tables import plan_text
+
+    click.echo(plan_text(plan), err=as_json)
+    if as_json:
+        click.echo(plan.model_dump_json(indent=1))
+    return 0
+
+
+def _drive(store: SweepStore, as_json: bool) -> int:
+    from harness.cli.progress import watching
+    from harness.compare import compare
+    from harness.report import render, write_report
+    from harness.sweep.drive import drive
+
+    plan = store.plan()
+    with watching(plan, store.folder) as observer:
+        records = drive(store, observer)
+    comparison = compare(plan, records)
+    files = write_report(comparison, store.report_folder)
+    click.echo(render(comparison), err=as_json)
+    click.echo(f"\nreport: {files.markdown}", err=as_json)
+    if as_json:
+        click.echo(comparison.model_dump_json(indent=1))
+    return exit_code(comparison)
+
+
+def exit_code(comparison: Comparison) -> int:
+    """0 when every candidate was measured or pruned, else 1."""
+    return int(any(cell.outcome not in ("measured", "pruned") for cell in comparison.cells))

@@ -1,0 +1,117 @@
+"""The commands that only look: ``topology``, ``layouts``, ``status``, ``report``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
+
+
+@click.command()
+@click.option("--from", "files", multiple=True, type=click.Path(path_type=Path), help="Read saved outputs instead.")
+@click.option("--source", default="auto", show_default=True, help="Which reader asks this machine.")
+@json_option
+def topology(files: tuple[Path, ...], source: str, as_json: bool) -> int:
+    """Show the devices, links and islands of this machine, or of saved tool outputs.
+
+    \b
+    Examples:
+      meshsweep topology
+      meshsweep topology --from topo.txt --json
+    """
+    from harness.cli.tables import topology_text
+    from harness.topology.detect import detect, read_files
+    from harness.topology.json_form import to_json
+
+    found = read_files(files) if files else detect(source)
+    form = to_json(found)
+    click.echo(topology_text(form), err=as_json)
+    if as_json:
+        click.echo(json.dumps(form, indent=1))
+    return 0
+
+
+@click.command()
+@work_options
+@json_option
+def layouts(
+    model: str | None,
+    batch: int | None,
+    seq_len: int | None,
+    ranks: int | None,
+    device: str,
+    layout_texts: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Show every layout that is legal here for a model, and those that are not with the rule.
+
+    \b
+    Examples:
+      meshsweep layouts --model 8b --ranks 4
+      meshsweep layouts --layouts hsdp+reshard_after_forward=false
+    """
+    from harness.cli.tables import candidates_text
+    from harness.layout.candidates import candidates
+
+    work = resolve(model, batch, seq_len, ranks, device, layout_texts)
+    found = candidates(work.requests, work.workload, work.ranks.world_size)
+    click.echo(candidates_text(found), err=as_json)
+    if as_json:
+        document = {
+            "layouts": [layout.model_dump(mode="json") for layout in found.layouts],
+            "excluded": [
+                {"layout": e.layout.model_dump(mode="json"), "rule": e.rule, "reason": e.reason} for e in found.excluded
+            ],
+        }
+        click.echo(json.dumps(document, indent=1))
+    return 0
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@results_option
+@json_option
+def status(sweep: str | None, results: Path, as_json: bool) -> int:
+    """Show how far a sweep (default: the newest) has come, cell by cell.
+
+    \b
+    Example:
+      meshsweep status
+    """
+    from harness.cli.tables import status_rows, status_text
+    from harness.store import SweepStore
+
+    store = SweepStore.open(sweep_folder(results, sweep))
+    plan, records = store.plan(), store.records()
+    click.echo(status_text(plan, records, store.folder), err=as_json)
+    if as_json:
+        click.echo(json.dumps({"sweep": plan.name, "cells": status_rows(plan, records)}, indent=1))
+    return 0
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@results_option
+@json_option
+def report(sweep: str | None, results: Path, as_json: bool) -> int:
+    """Compare a sweep's cells (default: the newest sweep) and write the report.
+
+    \b
+    Example:
+      meshsweep report 20260102-030405-tiny-w4
+    """
+    from harness.compare import compare
+    from harness.report import render, write_report
+    from harness.store import SweepStore
+
+    store = SweepStore.open(sweep_folder(results, sweep))
+    comparison = compare(store.plan(), store.records())
+    files = write_report(comparison, store.report_folder)
+    click.echo(render(comparison), err=as_json)
+    click.echo(f"\nreport: {files.markdown}", err=as_json)
+    if as_json:
+        click.echo(comparison.model_dump_json(indent=1))
+    return 0

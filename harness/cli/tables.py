@@ -1,0 +1,109 @@
+"""Console tables of plans, candidates, topologies and progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from harness.layout.candidates import Candidates
+from harness.record import RunRecord
+from harness.spec import SweepPlan
+from harness.sweep.steps import History, next_launches, rankable
+
+
+def candidates_text(found: Candidates) -> str:
+    """Legal layouts, then excluded ones with their rule."""
+    rows = [
+        {"layout": layout.text, **dict(zip(("dp_replicate", "dp_shard", "tp"), layout.mesh.sizes, strict=True))}
+        for layout in found.layouts
+    ]
+    text = tabulate(rows, headers="keys")
+    if found.excluded:
+        text += "\n\nexcluded:\n" + "\n".join(f"  {e.layout.text} [{e.rule}] {e.reason}" for e in found.excluded)
+    return text
+
+
+def plan_text(plan: SweepPlan) -> str:
+    """What a sweep would run."""
+    settings = plan.settings
+    first = next_launches(plan, [], 0)
+    rows = [
+        {
+            "layout": layout.text,
+            "verify": "1 launch of its own",
+            "timing": f"{settings.rounds} rounds x {settings.timed_steps} steps",
+        }
+        for layout in plan.layouts
+    ]
+    lines = [
+        f"sweep {plan.name}: model {plan.workload.model.name}, batch {plan.workload.global_batch} x "
+        f"{plan.workload.seq_len} tokens, {plan.ranks.world_size} {plan.ranks.device} ranks, design {plan.design}",
+        f"reference: {plan.reference.label}; {len(first)} verify launches, then {settings.rounds} timing rounds",
+        "",
+        tabulate(rows, headers="keys"),
+    ]
+    lines += [f"pruned: {p.layout.text} [{p.rule}] {p.reason}" for p in plan.pruned]
+    return "\n".join(lines)
+
+
+def topology_text(form: Mapping[str, Any]) -> str:
+    """Nodes with devices, islands, the suggested mesh, warnings."""
+    rows = [
+        {
+            "host": node["host"],
+            "device": device["index"],
+            "name": device["name"] or "-",
+            "NUMA node": "-" if device["numa_node"] is None else device["numa_node"],
+            "PCI bus": device["pci_bus"] or "-",
+        }
+        for node in form.get("nodes", ())
+        for device in node.get("devices", ())
+    ]
+    lines = [tabulate(rows, headers="keys", disable_numparse=True)] if rows else []
+    counts: dict[str, int] = {}
+    for link in form.get("links", ()):
+        name = link["link_class"] + (f" x{link['nvlink_count']}" if link.get("nvlink_count") else "")
+        counts[name] = counts.get(name, 0) + 1
+    if counts:
+        lines.append("links: " + ", ".join(f"{count} pairs {name}" for name, count in counts.items()))
+    if form.get("islands"):
+        lines.append("islands: " + "  ".join("{" + ",".join(map(str, i)) + "}" for i in form["islands"]))
+    if form.get("suggested_mesh"):
+        lines.append("suggested mesh: " + " x ".join(map(str, form["suggested_mesh"])))
+    lines += [f"warning: {warning}" for warning in form.get("warnings", ())]
+    return "\n".join(lines)
+
+
+def status_rows(plan: SweepPlan, records: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """A row a cell: what is done of it."""
+    history = History(plan, records)
+    passed = set(rankable(plan, records))
+    rows = []
+    for layout in plan.layouts:
+        verify = history.measured(plan.run(layout, "verify"))
+        rounds = sum(history.measured(plan.run(layout, "time", r)) is not None for r in range(plan.settings.rounds))
+        failures = [r for r in records if r.spec.layout == layout and r.status == "failed" and r.failure]
+        if failures and (verify is None or rounds < plan.settings.rounds):
+            state = f"failed: {failures[-1].failure.failure_class}"  # type: ignore[union-attr]
+        elif verify is None:
+            state = "to verify"
+        elif layout not in passed:
+            state = "diverged"
+        else:
+            state = "measured" if rounds == plan.settings.rounds else "to time"
+        rows.append({"layout": layout.label, "state": state, "verified": verify is not None, "rounds": rounds})
+    return rows
+
+
+def status_text(plan: SweepPlan, records: Sequence[RunRecord], folder: Path) -> str:
+    """The rows as a table, under the sweep's name."""
+    rows = [
+        {**row, "verified": "yes" if row["verified"] else "no", "rounds": f"{row['rounds']}/{plan.settings.rounds}"}
+        for row in status_rows(plan, records)
+    ]
+    left = next_launches(plan, records, 0)
+    end = "complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them"
+    return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n{end}"
