@@ -168,20 +168,18 @@ def _steps(cells: Sequence[Cell]) -> Warnings:
 
 
 def _load(plan: SweepPlan, cells: Sequence[Cell]) -> Warnings:
-    own = max(plan.ranks.per_node)
-    loaded: dict[str, float] = {}
+    loaded: dict[str, tuple[float, int]] = {}
     for cell in cells:
-        for timed in cell.rounds:
-            ground = timed.record.ground
+        for ground in (r.record.ground for r in cell.rounds):
             if ground is None or ground.load_average is None or not ground.cpu_count:
                 continue
-            # the ranks of the launch before this one are still in the average
+            # the average covers the ranks of this launch or of the one before
+            own = max(plan.ranks.per_node) * (ground.threads_per_rank or 1)
             if ground.load_average - own > FREE_CPUS * ground.cpu_count:
-                loaded[cell.label] = max(loaded.get(cell.label, 0.0), ground.load_average)
+                loaded[cell.label] = max(loaded.get(cell.label, (0.0, own)), (ground.load_average, own))
     if loaded:
-        cause = (
-            f"other work ran on the machine: load average up to {max(loaded.values()):.1f}, of which {own} from ranks"
-        )
+        most, own = max(loaded.values())
+        cause = f"other work ran on the machine: load average up to {most:.1f}, of which the ranks explain {own}"
         yield _warn("load", list(loaded), cause, "end it, or measure again later")
 
 

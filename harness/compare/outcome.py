@@ -32,12 +32,15 @@ class GateReference:
 
 
 def find_gate_reference(cells: Sequence[Cell], gate_steps: int) -> GateReference | None:
-    """The reference's samples, else those of the first fp32 layout in the plan's order that has enough of them."""
-    for cell in sorted(cells, key=lambda c: not c.is_reference):
+    """The reference's samples, else those of the first layout in the plan's order that has enough of them.
+
+    Only fp32 can judge fp32, so a reference of lower precision judges only where no fp32 layout has samples.
+    """
+    first = sorted(cells, key=lambda c: not c.is_reference)
+    fp32 = [c for c in first if c.layout.options.precision == "fp32"]
+    for cell in (*fp32, *(c for c in first if c.is_reference)):
         samples = _samples(cell.verify)
-        if samples is None or len(samples.losses) < gate_steps:
-            continue
-        if cell.is_reference or cell.layout.options.precision == "fp32":
+        if samples is not None and len(samples.losses) >= gate_steps:
             return GateReference(cell.label, samples)
     return None
 
