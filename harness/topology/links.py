@@ -12,6 +12,7 @@ from harness.topology.model import Device, Link, LinkClass, Node, Topology
 Groups = tuple[tuple[int, ...], ...]
 FAST = frozenset({LinkClass.NVLINK, LinkClass.XGMI})
 _FAR = frozenset({LinkClass.OTHER_SOCKET, LinkClass.UNKNOWN})
+_MAX_SEARCHED = 64
 _MAX_SEARCH_STEPS = 20_000
 
 
@@ -125,6 +126,8 @@ def _cliques(node: Node, local: Groups | None) -> Groups | None:
     if local is not None and len(local) > 1 and _balanced(local) and all(_is_clique(node, part) for part in local):
         return local
     indices = [device.index for device in node.devices]
+    if len(indices) > _MAX_SEARCHED:
+        return _balanced(local) if local is not None else None
     near = _neighbours(node, lambda link: link.link_class in FAST)
     for size in range(len(indices) // 2, 1, -1):
         if len(indices) % size == 0:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from harness.errors import TopologyError
 from harness.topology import cpulist
-from harness.topology.plain import one_line
+from harness.topology.plain import one_line, small_int
 
-MAX_DEVICES = 1024
+MAX_DEVICES = 256
 _LINK = r"NV[0-9]{1,3}|SYS|NODE|PHB|PXB|PIX|PSB|SOC|X|ERR!?"
 _CELL = re.compile(rf"(?:{_LINK})\Z")
 _NEXT = re.compile(r"NV[0-9]{1,2}|SYS|NODE|PHB|PXB|PIX|PSB|SOC|X")
@@ -42,6 +42,10 @@ class Matrix:
     tail_columns: int
     rows: dict[str, Row] = field(default_factory=dict)
     legend: dict[str, str] = field(default_factory=dict)
+    places: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.places = {name: place for place, name in enumerate(self.columns)}
 
     @property
     def gpus(self) -> list[str]:
@@ -54,7 +58,7 @@ class Matrix:
     def cell(self, row: str, column: str) -> str | None:
         """The cell as printed in ``row``; None if the row or the cell is not there."""
         found = self.rows.get(row)
-        return None if found is None else found.cells[self.columns.index(column)]
+        return None if found is None else found.cells[self.places[column]]
 
 
 def is_link_word(word: str) -> bool:
@@ -112,7 +116,7 @@ def _take(found: list[Matrix], pending: tuple[str, str] | None, line: str, words
 def _finish(found: list[Matrix], pending: tuple[str, str] | None) -> None:
     if pending is not None and found and pending[0] not in found[-1].rows:
         matrix = found[-1]
-        matrix.rows[pending[0]] = _row(pending[1], matrix, matrix.columns.index(pending[0]))
+        matrix.rows[pending[0]] = _row(pending[1], matrix, matrix.places[pending[0]])
     return
 
 
@@ -137,7 +141,8 @@ def _starts_row(words: list[str], header: list[str]) -> bool:
 def _start(header: str) -> Matrix:
     tail = _TAIL.search(header)
     columns = (header[: tail.start()] if tail else header).split()
-    if len(set(columns)) != len(columns):
+    numbers = [gpu_number(name) for name in columns if _GPU.match(name)]
+    if len(set(columns)) != len(columns) or len(set(numbers)) != len(numbers):
         raise TopologyError("the listing's header names a device twice; save the output again, unedited")
     if len(columns) > MAX_DEVICES:
         raise TopologyError(f"the listing has more than {MAX_DEVICES} columns; it is no machine's matrix")
@@ -150,20 +155,29 @@ def _row(rest: str, matrix: Matrix, own: int) -> Row:
     fields = [field.strip() for field in rest.split("\t")[1:]]
     fitting = len(fields) >= count and all(not cell or is_link_word(cell) for cell in fields[:count])
     if fitting and fields[own] == "X":
-        return Row([cell or None for cell in fields[:count]], _tail(fields[count:], matrix.tail_columns))
+        row = Row([cell or None for cell in fields[:count]], _tail(fields[count:], matrix.tail_columns))
+        row.cut_at = None if any(fields[count:]) else count - 1
+        return row
     cells, left, repaired = _stream(rest, count)
-    tail_fields = left.strip(" ").removeprefix("\t").split("\t") if "\t" in left else left.split()
     row = Row([*cells, *[None] * (count - len(cells))], [], repaired or len(cells) < count)
-    row.tail = _tail([piece.strip() for piece in tail_fields], matrix.tail_columns)
+    row.tail = _tail(_tail_fields(left), matrix.tail_columns)
     if (own < len(cells) or "X" in cells) and row.cells[own] != "X":
         row.cells = [None] * count  # nothing says which cells the missing one has shifted
         row.repaired = True
     elif len(cells) < count and left.strip():
         # A cell is missing somewhere after the own one; only what stands before it is certain.
         row.cells[own + 1 :] = [None] * (count - own - 1)
-    elif len(cells) < count and cells:
+    elif cells and not left.strip():
         row.cut_at = len(cells) - 1
     return row
+
+
+def _tail_fields(left: str) -> list[str]:
+    """What follows the cells, with the empty fields between tabs kept: they tell which column is missing."""
+    if "\t" not in left:
+        return left.split()
+    pieces = left.strip(" ").removeprefix("\t").split("\t")
+    return [word for piece in pieces for word in piece.split() or [""]]
 
 
 def _stream(rest: str, count: int) -> tuple[list[str | None], str, bool]:
@@ -216,7 +230,7 @@ def _tail(fields: list[str], columns: int) -> list[str]:
         chosen = filled[:columns]
     elif len(fields) > len(filled):
         chosen = [*fields[: min(2, columns)], *[value for value in fields[2:] if value]][:columns]
-    elif filled and all(value == "N/A" or value.isdigit() for value in filled[: columns - 1]):
+    elif filled and all(value == "N/A" or small_int(value) is not None for value in filled[: columns - 1]):
         chosen = ["", *filled]  # the CPU list is what an empty cpuset leaves out
     else:
         chosen = filled

@@ -11,7 +11,8 @@ from harness.topology import cpulist
 from harness.topology.model import Device, Node, Topology
 
 _LINE = re.compile(
-    r"([A-Za-z0-9][\w.-]*):([0-9]+):([0-9]+) \[(-?[0-9]{1,5})\]\s(.*?)NCCL (INFO|WARN|TRACE|ABORT)\s(.*)"
+    r"\b([A-Za-z0-9][\w.-]{0,254}):([0-9]{1,10}):([0-9]{1,10}) \[(-?[0-9]{1,5})\]\s"
+    r"(.*?)NCCL (INFO|WARN|TRACE|ABORT)\s(.*)"
 )
 _VERSION = re.compile(r"\b([NR]CCL) version ([0-9][\w.+-]*)")
 _COMM = re.compile(
@@ -22,7 +23,9 @@ _SIZES = re.compile(r"\bnRanks ([0-9]{1,7}) nNodes ([0-9]{1,7}) localRanks ([0-9
 _RING = re.compile(r"Channel [0-9]+/([0-9]{1,4})\s*:((?:\s+[0-9]{1,7})*)\s*\Z")
 _RING_CUT = 20  # NCCL's line holds no more ranks than this
 _COLL = re.compile(r"\b([0-9]{1,4}) coll channels")
-_EDGE = re.compile(r"Channel [0-9/]+ ?: ([0-9]{1,7})\[\w+\] -> ([0-9]{1,7})\[\w+\](?: \[\w+\])? via (\S.*?)\s*\Z")
+_EDGE = re.compile(
+    r"Channel [0-9/]+ ?: ([0-9]{1,7})\[\w+\] -> ([0-9]{1,7})\[\w+\](?: \[\w+\])? via (\S.*?)(?:\s+comm\b.*)?\s*\Z"
+)
 _USING = re.compile(r"\bUsing network (\S.*?)\s*\Z|\bNET/([A-Za-z]+) ?: Using ")
 _AFFINITY = re.compile(r"Setting affinity for GPU ([0-9]{1,4}) to ([0-9a-fA-F,]+)\s*\Z")
 _OWN = re.compile(r"(?:Bootstrap ?: Using|OOB) (?:\[0\])?[\w.-]+:([0-9a-fA-F.:]+)<")
@@ -81,8 +84,8 @@ def read(text: str) -> tuple[Topology, NcclFacts]:
             _take(seen, found)
     version = _VERSION.search(text)
     library = version.group(1) if version else "RCCL" if "rccl" in text.lower() else "NCCL"
-    facts = _facts(seen, library, version.group(2) if version else None)
-    ordered = sorted(seen.hosts, key=lambda host: min(seen.hosts[host], default=1 << 30))
+    ordered = tuple(sorted(seen.hosts, key=lambda host: min(seen.hosts[host], default=1 << 30)))
+    facts = _facts(seen, library, version.group(2) if version else None).model_copy(update={"hosts": ordered})
     kind = "rocm" if library == "RCCL" else "cuda"
     nodes = tuple(Node(host=host, devices=_devices(seen, host, kind)) for host in ordered)
     return Topology(nodes=nodes, sources=(SOURCE,)), facts
@@ -128,7 +131,6 @@ def _facts(seen: _Seen, library: str, version: str | None) -> NcclFacts:
     return NcclFacts(
         library=library,
         version=version,
-        hosts=tuple(seen.hosts),
         nodes=nodes,
         nranks=_nranks(seen),
         ranks_per_node=per_node,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.topology import cpulist
+from harness.topology.plain import small_int
 
 
 def resolve(printed: Sequence[str], memory_nodes: Sequence[int | None]) -> list[int | None]:
@@ -13,7 +14,9 @@ def resolve(printed: Sequence[str], memory_nodes: Sequence[int | None]) -> list[
     ``memory_nodes`` are the NUMA nodes of the devices' own memory. Where these exist (GH200, GB200) the list
     holds the one node with CPUs first and memory-only nodes after it.
     """
-    sets = [cpulist.parse(text) for text in printed]
+    memories = {memory for memory in memory_nodes if memory is not None}
+    parsed = [cpulist.parse(text) for text in printed]
+    sets = [None if ids is None else (ids - memories or ids) for ids in parsed]
     apart = _disjoint([ids for ids in sets if ids])
     return [_one(text, ids, memory, apart) for text, ids, memory in zip(printed, sets, memory_nodes, strict=True)]
 
@@ -23,12 +26,10 @@ def _one(text: str, ids: frozenset[int] | None, memory: int | None, apart: bool)
         return None
     if len(ids) == 1:
         return next(iter(ids))
-    first = text.split(",")[0]
-    if not first.isdigit():
+    first = small_int(text.split(",")[0])
+    if first is None or not (apart or memory is not None):
         return None
-    if memory is not None and memory not in ids:
-        return int(first)
-    return int(first) if apart else None
+    return first if apart or memory not in (cpulist.parse(text) or ()) else None
 
 
 def _disjoint(sets: Sequence[frozenset[int]]) -> bool:

@@ -8,7 +8,7 @@ from harness.errors import TopologyError
 from harness.topology import lookalike
 from harness.topology.model import Device, MigSlice, Node, Topology
 
-_GPU = re.compile(r"^\W*GPU ([0-9]{1,4}): (.+?) \(UUID: (GPU-[0-9A-Za-z-]+)\)", re.M)
+_GPU = re.compile(r"^[^\w\n]*GPU ([0-9]{1,4}): (.+?) \(UUID: (GPU-[0-9A-Za-z-]+)\)", re.M)
 _MIG = re.compile(r"^\W*MIG (\S+)\s+Device\s+([0-9]{1,4}): \(UUID: (MIG-[0-9A-Za-z-]+(?:/[0-9]+/[0-9]+)?)\)")
 _LOST = re.compile(r"Unable to determine the device handle for (?:gpu|GPU)\s*([0-9A-Fa-f:.]*[0-9A-Fa-f])?:?\s*(.*)")
 SOURCE = "nvidia-smi -L: names, UUIDs, MIG devices"

@@ -8,7 +8,7 @@ from harness.errors import TopologyError
 from harness.topology import cpulist, lookalike, numa
 from harness.topology.matrix import Matrix, Row, gpu_number, is_header, is_link_word, read_matrices
 from harness.topology.model import Device, Link, LinkClass, Nic, NicLink, Node, Topology
-from harness.topology.plain import one_line
+from harness.topology.plain import one_line, small_int
 
 _CLASSES = {
     "PIX": LinkClass.PCIE_SWITCH,
@@ -114,7 +114,7 @@ def _agree(matrix: Matrix, a: str, b: str) -> tuple[str | None, str | None]:
         return forth or back, None
     for row, column, other in ((a, b, back), (b, a, forth)):
         found = matrix.rows[row]
-        if found.cut_at == matrix.columns.index(column):
+        if found.cut_at == matrix.places[column]:
             return other, None
     farther = max(forth, back, key=lambda word: (*_FARTHEST_LAST, "ERR!").index(word) if word in _CLASSES else -1)
     return farther, f"{a} and {b} are {forth} in one row and {back} in the other; the farther one is kept"
@@ -152,7 +152,7 @@ def _nic(matrix: Matrix, nic: str, gpus: Iterable[str]) -> Nic:
 
 def _devices(matrix: Matrix, gpus: list[str]) -> tuple[Device, ...]:
     rows = [matrix.rows.get(gpu, Row([], ["", "", ""])) for gpu in gpus]
-    memory = [int(row.tail[2]) if row.tail[2].isdigit() else None for row in rows]
+    memory = [small_int(row.tail[2]) for row in rows]
     nodes = numa.resolve([row.tail[1] for row in rows], memory)
     return tuple(
         Device(
@@ -169,4 +169,4 @@ def _devices(matrix: Matrix, gpus: list[str]) -> tuple[Device, ...]:
 
 def _several(text: str) -> str | None:
     """``text`` where it is a list of more than one NUMA node."""
-    return text if cpulist.is_list(text) and not text.isdigit() else None
+    return text if cpulist.is_list(text) and small_int(text) is None else None

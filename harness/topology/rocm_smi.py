@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from harness.errors import TopologyError
 from harness.topology import lookalike
 from harness.topology.model import Device, Link, LinkClass, Node, Topology
+from harness.topology.plain import small_int
 
 _TITLE = re.compile(r"(weight|hops|link type)(?: between two GPUs| TABLE:)", re.I)
-_OTHER_TITLE = re.compile(r"={3,}|\bTABLE:|^\s*Legend", re.I)
+_OTHER_TITLE = re.compile(r"={3,}|\bTABLE:|^[ \t]*Legend", re.I)
 _NUMA = re.compile(r"GPU ?\[?([0-9]{1,4})\]?\s*:\s*\(Topology\) Numa (Node|Affinity)\s*:\s*(-?[0-9]{1,6})")
 _LABEL = re.compile(r"GPU[0-9]{1,4}\Z|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]\Z")
 _JSON_PAIR = re.compile(
@@ -160,11 +161,11 @@ def _pcie_class(listing: _Listing, labels: tuple[str, str]) -> LinkClass:
     """Two hops pass one CPU, three pass two; which host bridges they use rocm-smi does not say."""
     hops = listing.tables.get("hops", {}).get(labels, "")
     first, second = _numa(listing, labels[0]), _numa(listing, labels[1])
-    if hops.isdigit() and int(hops) >= 3:
+    if (small_int(hops) or 0) >= 3:
         return LinkClass.OTHER_SOCKET
     if first is not None and second is not None:
         return LinkClass.NUMA_NODE if first == second else LinkClass.OTHER_SOCKET
-    return LinkClass.NUMA_NODE if hops.isdigit() else LinkClass.UNKNOWN
+    return LinkClass.NUMA_NODE if hops else LinkClass.UNKNOWN
 
 
 def _doubts(listing: _Listing) -> list[str]:

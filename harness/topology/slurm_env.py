@@ -15,7 +15,7 @@ from harness.topology.model import Device, Node, Topology
 from harness.topology.plain import one_line
 
 _LINE = re.compile(
-    r"^\W*(?:export |declare -x |env |[\w.-]{1,64}: *)*"
+    r"^[^\w\n]*(?:export |declare -x |env |[\w.-]{1,64}: *)*"
     r"((?:SLURM|SLURMD|CUDA|ROCR|HIP|GPU)_[A-Z0-9_]+)=(.*)$",
     re.M,
 )

@@ -15,6 +15,7 @@ from harness.topology.plain import one_line
 
 _MAX_DEVICES = 1024
 _ITEM = re.compile(r"([A-Za-z][\w-]*)((?::[^:()]+|:\(null\))*)(?:\(([^()]*)\)?)?\Z")
+_SHARES = re.compile(r"(?:-|[0-9]+)/[0-9]+(?:,(?:-|[0-9]+)/[0-9]+)*")
 _MIG = re.compile(r"[0-9]+g\.[0-9]+gb", re.I)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DOWN = ("down", "drain", "fail", "maint", "err", "power", "boot", "unk", "no_resp", "future", "inval")
@@ -63,12 +64,16 @@ class GresNode(Frozen):
     def gpus_used(self) -> int | None:
         if self.used is None:
             return None
-        return sum(gres.count for gres in self.used if gres.name == "gpu" and not gres.is_mig)
+        return sum(gres.count for gres in self._used_gpus)
+
+    @property
+    def _used_gpus(self) -> tuple[Gres, ...]:
+        return tuple(gres for gres in self.used or () if gres.name == "gpu" and not gres.is_mig)
 
     @property
     def whole_used(self) -> tuple[int, ...]:
         """Indices of GPUs that are allocated whole."""
-        return tuple(index for gres in self.used or () if gres.name == "gpu" for index in gres.indices)
+        return tuple(index for gres in self._used_gpus for index in gres.indices)
 
     @property
     def free_gpus(self) -> tuple[int, ...] | None:
@@ -142,7 +147,7 @@ def _one(part: str, text: str) -> Gres:
         count=1 if count is None else count,
         sockets=note.removeprefix("S:") if note.startswith("S:") else None,
         indices=_indices(note),
-        shares=tuple(note.split(",")) if re.fullmatch(r"(?:(?:-|[0-9]+)/[0-9]+,?)+", note) else (),
+        shares=tuple(note.split(",")) if _SHARES.fullmatch(note) else (),
         consumable="no_consume" not in match.group(2),
     )
 

@@ -14,6 +14,7 @@ _KEYS = re.compile(
     re.I,
 )
 _START = re.compile(r"\s*(?:NodeName=|Name=[A-Za-z]\w*\s|Gres=)", re.I)
+_CONTINUED = re.compile(r"[ \t]+\S+=|(?:Gres|GresUsed|State|CPUAlloc|RealMemory|Partitions|CfgTRES|NodeAddr)=", re.I)
 _HEADERS = {
     "host": ("NODELIST", "HOSTNAMES", "NODE", "NODEHOST", "NODE_NAME", "NODENAME", "HOSTNAME"),
     "gres": ("GRES",),
@@ -58,6 +59,8 @@ class NodeRow:
 
 def matches(text: str) -> bool:
     """Whether ``text`` is such a listing: records, a known header, or rows for the most part."""
+    if text.lstrip().startswith("{"):
+        return '"gres"' in text and ('"nodes"' in text or '"sinfo"' in text)
     lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
     if any(re.match(r"\s*(?:NodeName=|Gres=\S+:)", line, re.I) or _header(line) for line in lines):
         return True
@@ -75,7 +78,7 @@ def rows(text: str, host: str = "node0") -> list[NodeRow]:
     for line in text.split("\n"):
         if _START.match(line) and not (records and re.match(r"\s*Gres=", line, re.I)):
             records.append(line)
-        elif "=" in line and records and not line.startswith("#") and not _header(line):
+        elif records and _CONTINUED.match(line):
             records[-1] += " " + line
         elif names := _header(line):
             header = names
@@ -133,9 +136,9 @@ def _bare_row(line: str) -> NodeRow | None:
     others = [word for word in words if word not in (*states, *gres) and _HOST.match(word)]
     others = [word for word in others if not word.isdigit()]
     prose = sum(word.isalpha() for word in others) > 2 or re.search(r"[a-z][.:](?:\s|\Z)", line) is not None
-    if len(words) < 2 or not others or not (states or gres) or prose:
+    default_form = len(words) >= 5 and words[1] in ("up", "down", "drain", "inact")
+    if len(words) < 2 or not others or not (states or gres or default_form) or prose:
         return None
-    default_form = len(words) >= 6 and words[1] in ("up", "down", "drain", "inact")
     cpus = next((word for word in words if re.fullmatch(r"[0-9]+/[0-9]+/[0-9]+/[0-9]+", word)), "")
     return NodeRow(
         host=words[-1] if default_form else others[0],
@@ -168,6 +171,8 @@ def _from_records(records: list[str], host: str) -> list[NodeRow]:
                 devices.setdefault(one, []).append(entry)
             continue
         found.extend(_record_rows(name, {**defaults, **values}))
+    if len(devices) > 1:
+        devices.pop(host, None)  # a line without a node name holds for all nodes and describes none
     found.extend(NodeRow(host=name, gres=",".join(entries)) for name, entries in devices.items())
     return found
 

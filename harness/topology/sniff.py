@@ -42,7 +42,7 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
         "the Slurm command failed; run it where the controller answers and save its output again",
     ),
     (
-        re.compile(r"^\W*NVIDIA-SMI [0-9]|=+NVSMI LOG=+|GPU +Name +Persistence", re.M),
+        re.compile(r"^[^\w\n]*NVIDIA-SMI [0-9]|=NVSMI LOG=|GPU +Name +Persistence", re.M),
         "the nvidia-smi overview shows no links between GPUs; save `nvidia-smi topo -m` instead",
     ),
     (re.compile(r"\bJOBID\b"), "this is a list of jobs; save `env` from inside the job or `scontrol show node`"),
@@ -112,11 +112,12 @@ def _device_parts(content: str, name: str) -> Iterator[Part]:
         ("rocm-topo", rocm_smi.matches, rocm_smi.read),
         ("nvidia-list", nvidia_list.matches, nvidia_list.read),
     )
-    if not any(matches(content) for _, matches, _ in readers):
+    sections = text.sections(content)
+    if not any(matches(section.text) for section in sections for _, matches, _ in readers):
         return
     lookalike.refuse(content)
     unnamed = 0
-    for section in text.sections(content):
+    for section in sections:
         hosts = section.hosts
         if not hosts and any(matches(section.text) for _, matches, _ in readers):
             unnamed += 1

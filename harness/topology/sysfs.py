@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.errors import TopologyError
 from harness.topology import cpulist
 from harness.topology.model import Device, Link, LinkClass, Node, Topology
+from harness.topology.plain import small_int
 
 _BUS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 _KINDS = {"0x10de": ("cuda", ("0x0300", "0x0302")), "0x1002": ("rocm", ("0x0380", "0x1200", "0x0302"))}
@@ -86,7 +87,7 @@ def place(bus: str, root: Path = Path("/sys")) -> PciPlace:
     return PciPlace(
         bus=name,
         path=parts[start:],
-        numa_node=int(numa) if numa.isdigit() else None,
+        numa_node=small_int(numa),
         local_cpus=local,
         remote_cpus=_remote(local, _read(root / "devices/system/cpu/online")),
     )
