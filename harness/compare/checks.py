@@ -147,7 +147,7 @@ def _designs(results: Sequence[CellResult]) -> Warnings:
 def _unpaired(results: Sequence[CellResult]) -> Warnings:
     apart = [r.label for r in results if r.ratio_to_best and not r.ratio_to_best.paired]
     if apart:
-        cause = f"{listed(apart)} and the fastest layout were timed in separate launches"
+        cause = f"not timed side by side with the fastest layout: {listed(apart)}"
         remedy = "launches differ by more than steps do, so intervals are wide; alternate them or add rounds"
         yield _warn("unpaired", apart, cause, remedy)
 

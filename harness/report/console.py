@@ -15,7 +15,7 @@ _LONGEST_REASON = 320
 def render(comparison: Comparison, width: int = 100) -> str:
     """Text for a terminal of ``width`` columns; a label of a layout is never broken to fit."""
     blocks = [_wrap(sentence(comparison), width)]
-    table = console_table(comparison)
+    table = console_table(comparison, width)
     if table:
         blocks.append("\n".join([table, *_legend(comparison, width)]))
     blocks += _excluded(comparison, width)
@@ -31,6 +31,8 @@ def _legend(comparison: Comparison, width: int) -> list[str]:
         notes.append(
             "speed: tokens of a batch over the median step time of the slowest rank; against fastest: 95% interval"
         )
+    if comparison.ties:
+        notes.append("= a tie with the fastest")
     if any(c.frontier for c in comparison.ranked):
         notes.append("* no ranked layout is at least as fast with less memory")
     for cell in shown_cells(comparison):

@@ -46,7 +46,7 @@ def _table(comparison: Comparison) -> list[str]:
         return []
     notes = [
         "Speed is the tokens of a global batch over the median step time of the slowest rank, with a bootstrap 95% "
-        "interval. *Against fastest* is the ratio of speeds minus 1; a tie is a ratio whose interval holds 0% or that "
+        "interval. *Against fastest* is the ratio of speeds minus 1; `=` marks a tie, where that interval holds 0% or "
         "rests on one round. Memory is the peak of the fullest rank; `*` marks layouts that no other beats in both "
         "speed and memory. Checkpoints hold the optimizer state; their times are the slowest rank's."
     ]

@@ -13,7 +13,9 @@ from harness.report.units import bytes_unit, fold, plain, rate_unit, time_unit
 from harness.stats import Summary
 
 MISSING = "-"
-_LABEL_WIDTH = 24
+_LABEL = "layout"
+_SHORTEST_LABEL = 16
+_FIRST_TO_GO = ("95% interval", "MFU", "ckpt", "save")  # what a narrow terminal misses least
 
 Value = TypeVar("Value")
 Text = Callable[[CellResult], str | None]
@@ -36,15 +38,24 @@ def shown_cells(comparison: Comparison) -> tuple[CellResult, ...]:
     return (*comparison.ranked, *others)
 
 
-def console_table(comparison: Comparison) -> str:
-    """The table for a terminal of 100 columns, empty if no cell was measured."""
+def console_table(comparison: Comparison, width: int = 100) -> str:
+    """The table for a terminal, empty if no cell was measured. Labels are folded and some columns left out to fit."""
     from tabulate import SEPARATING_LINE, tabulate
 
     cells = shown_cells(comparison)
     if not cells:
         return ""
     columns = [c for c in table_columns(cells) if c.console]
-    rows = [["\n".join(fold(column.text(cell) or MISSING, _LABEL_WIDTH)) for column in columns] for cell in cells]
+    for title in _FIRST_TO_GO:
+        if _room_for_labels(columns, cells, width) < _SHORTEST_LABEL:
+            columns = [c for c in columns if c.title != title]
+    room = max(_SHORTEST_LABEL, _room_for_labels(columns, cells, width))
+
+    def shown(column: Column, cell: CellResult) -> str:
+        text = column.text(cell) or MISSING
+        return "\n".join(fold(text, room)) if column.title == _LABEL else text
+
+    rows = [[shown(column, cell) for column in columns] for cell in cells]
     # titles as rows, since headers are padded, which costs two characters a column
     return tabulate(
         [[c.title for c in columns], [c.unit for c in columns], SEPARATING_LINE, *rows],
@@ -52,6 +63,13 @@ def console_table(comparison: Comparison) -> str:
         disable_numparse=True,
         tablefmt="simple",
     )
+
+
+def _room_for_labels(columns: Sequence[Column], cells: Sequence[CellResult], width: int) -> int:
+    """Characters that the other columns leave for labels; a label that fits needs no more than itself."""
+    others = [c for c in columns if c.title != _LABEL]
+    used = sum(max(len(c.title), len(c.unit), *(len(c.text(cell) or "") for cell in cells)) for c in others)
+    return width - used - 2 * len(others)
 
 
 def markdown_table(comparison: Comparison) -> str:
@@ -82,7 +100,7 @@ def escape(text: str) -> str:
     """Text as one line of Markdown, shown as it is; what needs no escape, such as ``[9, 18]``, stays readable."""
     line = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*|~])", r"\\\1", line)
-    line = re.sub(r"\](?=[(\[:])", r"\]\\", line)
+    line = re.sub(r"\](?=[(\[:])", r"\\]", line)
     return re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", line)
 
 
@@ -90,7 +108,7 @@ def table_columns(cells: Sequence[CellResult]) -> list[Column]:
     """Every column that at least one cell has a value in."""
     columns = [
         Column("#", "", _place),
-        Column("layout", "", lambda c: plain(c.label), "left"),
+        Column(_LABEL, "", lambda c: plain(c.label), "left"),
         *_speed_columns(cells),
         *_memory_columns(cells),
         *_checkpoint_columns(cells),
@@ -172,7 +190,7 @@ def _of(pick: Callable[[CellResult], Value | None], show: Callable[[Value], str]
 def _place(cell: CellResult) -> str:
     if cell.rank is None:
         return "ref" if cell.is_reference else "."
-    return str(cell.rank)
+    return f"{cell.rank}{'=' if cell.tie else ''}"
 
 
 def _against(cell: CellResult) -> str | None:
@@ -180,4 +198,4 @@ def _against(cell: CellResult) -> str | None:
         return "fastest"
     if cell.ratio_to_best is None:
         return None
-    return f"{'tie ' if cell.tie else ''}{percent_text(cell.ratio_to_best)}"
+    return percent_text(cell.ratio_to_best)

@@ -1,0 +1,378 @@
+"""Tables, Markdown, files and pictures of comparisons."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from factories import (
+    LOSSES,
+    MIB,
+    jitter,
+    make_failed_record,
+    make_ground,
+    make_plan,
+    make_records,
+    make_time_record,
+    make_verify_record,
+    replace_record,
+)
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from harness.compare import Comparison, compare, sentence
+from harness.errors import StoreError
+from harness.execute.failure import FailureClass
+from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Timing
+from harness.report import render, write_report
+from harness.report.frame import CELL_COLUMNS, SAMPLE_COLUMNS, cell_frame, sample_frame
+from harness.report.labels import Box, place_labels
+from harness.report.markdown import to_markdown
+from harness.report.plots import draw
+from harness.report.tables import escape
+from harness.report.units import bytes_unit, fold, number, plain, rate_unit, time_unit
+from harness.spec import SweepPlan
+
+TIMES = {"ddp:r4": 0.12, "fsdp:s4": 0.1, "hsdp_tp:r2s2t2": 0.114}
+TEXTS = ("ddp:r8", "fsdp:s8", "hsdp:r2s4", "tp:t8", "fsdp_tp:s4t2", "hsdp_tp:r2s2t2")
+TAIL = "Traceback\n```\n</details>\n\x1b[31mred\x1b[0m\x00"
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Comparison:
+    """One of each outcome, with some metrics missing."""
+    plan = make_plan(
+        ["ddp:r4", "fsdp:s4", "hsdp:r2s2", "fsdp_tp:s2t2", "ddp_tp:r2t2", "fsdp1:s4"],
+        pruned=[("tp:t4", "tp_divides", "tp=4 does not divide n_heads=6 | sorry")],
+    )
+    records = make_records(plan, {"ddp:r4": 0.12, "fsdp:s4": 0.1, "hsdp:r2s2": 0.114})
+    records = replace_record(records, make_verify_record(plan, "ddp:r4", peak_bytes=None))
+    records = replace_record(records, make_verify_record(plan, "fsdp:s4", checkpoint_bytes=None, peak_bytes=80 * MIB))
+    records.append(make_failed_record(plan, "fsdp_tp:s2t2", log_tail=TAIL))
+    records.append(make_verify_record(plan, "ddp_tp:r2t2", losses=(*LOSSES[:3], 7.0, *LOSSES[4:])))
+    return compare(plan, records)
+
+
+def six(cuda: bool = False) -> Comparison:
+    """Six layouts of 8 ranks with figures as wide as they get."""
+    plan = make_plan(TEXTS, world_size=8, seq_len=125 * 90, cuda=cuda)
+    ground = make_ground(device="cuda", device_names=("NVIDIA H200",)) if cuda else make_ground()
+    records = [make_verify_record(plan, text, peak_bytes=10_000 * MIB) for text in ("single", *TEXTS)]
+    for place, text in enumerate(TEXTS):
+        for repeat in range(3):
+            steps = jitter(1.0 + 0.01 * place, repeat)
+            records.append(
+                make_time_record(plan, text, repeat, steps=steps, ground=ground, launch_id=f"{text}{repeat}")
+            )
+    return compare(plan, records)
+
+
+def test_the_console_has_every_cell_and_fits_100_columns(mixed: Comparison) -> None:
+    text = render(mixed)
+    assert text.startswith(sentence(mixed))
+    for cell in mixed.cells:
+        assert cell.label in text
+    for expected in (
+        "diverged (1)",
+        "failed (1)",
+        "not run (1)",
+        "pruned (1)",
+        "tp t4 (tp_divides)",
+        "launches/x/2_log.err",
+    ):
+        assert expected in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+def test_six_wide_layouts_fit_100_columns(cuda: bool) -> None:
+    text = render(six(cuda))
+    assert ("MFU" in text) is cuda
+    assert "2=" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_long_labels_are_folded_not_cut() -> None:
+    text = "hsdp:r2s2+precision=bf16+activation_checkpointing=selective"
+    plan = make_plan([text])
+    table = render(compare(plan, make_records(plan, {text: 0.1})))
+    assert max(map(len, table.splitlines())) <= 100
+    for part in ("hsdp r2s2", "+precision=bf16", "+activation_", "checkpointing=selective"):
+        assert part in table
+
+
+def test_a_terminal_lists_some_of_many_pruned_and_the_report_all() -> None:
+    pruned = [(f"fsdp:s{size}", "batch", f"global batch 8 does not divide over {size}") for size in range(10, 40)]
+    comparison = compare(make_plan(pruned=pruned), [])
+    assert "and 18 more, which the report lists" in render(comparison)
+    assert all(f"fsdp s{size}" in to_markdown(comparison) for size in range(10, 40))
+
+
+def test_markdown_has_the_answer_then_the_table_then_all_others_then_the_ground(mixed: Comparison) -> None:
+    text = to_markdown(mixed, ("tokens_per_s.png",))
+    parts = (
+        sentence(mixed),
+        "## Layouts",
+        "](tokens_per_s.png)",
+        "## Diverged (1)",
+        "## Failed (1)",
+        "## Not run (1)",
+        "## Pruned (1)",
+        "## Ground",
+        "torch: 2.13.0",
+        "### Topology",
+    )
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    for cell in mixed.cells:
+        assert cell.label in text
+    assert "first at step 3" in text
+    assert "6 x host_memory" in text
+
+
+def test_a_log_can_break_neither_its_fence_nor_the_page(mixed: Comparison) -> None:
+    text = to_markdown(mixed)
+    folded = text[text.index("<details>") :]
+    fence = re.search(r"^(`{3,})text$", folded, re.MULTILINE)
+    assert fence is not None
+    assert len(fence.group(1)) == 4
+    assert "\x1b" not in text and "\x00" not in text
+    assert "red" in folded
+
+
+def test_table_cells_are_escaped(mixed: Comparison) -> None:
+    assert r"n_heads=6 \| sorry" in to_markdown(mixed)
+    assert escape("a|b\n*c* _d_ e_f <g> [1, 2] [x](y)") == r"a\|b \*c\* \_d\_ e_f &lt;g&gt; [1, 2] [x\](y)"
+
+
+def test_missing_metrics_are_a_dash_and_never_zero(mixed: Comparison) -> None:
+    lines = {line.split()[1]: line for line in render(mixed).splitlines() if re.match(r" +\d ", line)}
+    assert lines["ddp"].split()[-4:] == ["-", "50.0", "500", "250"]
+    assert lines["fsdp"].split()[-4:] == ["80.0*", "-", "-", "-"]
+
+
+def test_the_frame_has_its_documented_columns_and_units(mixed: Comparison) -> None:
+    frame = cell_frame(mixed)
+    assert list(frame.columns) == list(CELL_COLUMNS)
+    values = frame.astype(object).where(frame.notna(), None)
+    rows = {row["cell"]: row for row in values.to_dict("records")}
+    assert rows["fsdp s4"]["tokens_per_s"] == pytest.approx(10_000, rel=0.01)
+    assert rows["fsdp s4"]["step_time_s"] == pytest.approx(0.1, rel=0.01)
+    assert rows["fsdp s4"]["peak_memory_bytes"] == 80 * MIB
+    assert rows["fsdp s4"]["checkpoint_bytes"] is None
+    assert rows["ddp r4"]["peak_memory_bytes"] is None
+    assert rows["ddp_tp r2t2"]["gate_first_bad_step"] == 3
+    assert rows["ddp_tp r2t2"]["tokens_per_s"] is None
+    assert rows["fsdp_tp s2t2"]["failure_class"] == "crash"
+    assert [row["outcome"] for row in rows.values()].count("measured") == 4
+    assert all(
+        definition and not definition.endswith(".")
+        for _, definition in (*CELL_COLUMNS.values(), *SAMPLE_COLUMNS.values())
+    )
+
+
+def test_samples_are_tidy_and_complete(mixed: Comparison) -> None:
+    frame = sample_frame(mixed)
+    assert list(frame.columns) == list(SAMPLE_COLUMNS)
+    assert len(frame) == 3 * 3 * 20 * 4  # cells, rounds, steps, ranks
+    one = frame[(frame["cell"] == "fsdp s4") & (frame["round"] == 1) & (frame["step"] == 2)].set_index("rank")
+    assert one.loc[3, "step_time_s"] == pytest.approx(jitter(0.1, 1)[2])
+    assert one.loc[0, "step_time_s"] == pytest.approx(0.9 * jitter(0.1, 1)[2])
+
+
+def test_write_report_leaves_a_whole_folder(mixed: Comparison, tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    files = write_report(mixed, folder)
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        *("report.md", "cells.csv", "samples.csv", "comparison.json"),
+        *("tokens_per_s.png", "speed_memory.png", "peak_memory.png", "checkpoint.png"),
+    }
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in files.pictures)
+    embedded = re.findall(r"\]\((\w+\.png)\)", files.markdown.read_text(encoding="utf-8"))
+    assert embedded == [path.name for path in files.pictures]
+    assert pd.read_csv(files.cells_csv)["cell"].tolist() == [c.label for c in mixed.cells]
+    read = Comparison.model_validate(json.loads(files.comparison_json.read_text(encoding="utf-8")))
+    assert read == mixed.model_copy(update={"samples": ()})
+
+
+def test_a_later_report_removes_pictures_that_no_longer_apply(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.png").write_bytes(b"old")
+    (tmp_path / "mine.png").write_bytes(b"keep")
+    files = write_report(compare(make_plan(), []), tmp_path)
+    assert files.pictures == ()
+    assert not (tmp_path / "checkpoint.png").exists()
+    assert (tmp_path / "mine.png").exists()
+    assert "No layout was measured" in files.markdown.read_text(encoding="utf-8")
+
+
+def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="cannot write"):
+        write_report(compare(make_plan(), []), tmp_path / "file" / "report")
+
+
+def test_labels_of_points_keep_clear_of_each_other() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    points = [(f"layout {i}", float(i % 5), float(i // 5)) for i in range(25)]
+    axes.plot([x for _, x, _ in points], [y for _, _, y in points], "o")
+    hidden = place_labels(figure, axes, points)
+    boxes = [Box(*text.get_window_extent().extents) for text in axes.texts]
+    assert len(boxes) + hidden == 25
+    assert len(boxes) > 15
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_units_suit_the_largest_value() -> None:
+    assert bytes_unit([10, 3 * MIB]).name == "MiB"
+    assert bytes_unit([]).name == "B"
+    assert bytes_unit([MIB]).text(MIB / 2) == "0.50"
+    assert (time_unit([0.25, 0.5]).name, time_unit([2.0]).name, time_unit([900]).name) == ("ms", "s", "min")
+    assert (rate_unit([99_999]).name, rate_unit([100_000]).name) == ("tokens/s", "k tokens/s")
+
+
+def test_numbers_have_three_digits() -> None:
+    shown = {0: "0.00", 1.234: "1.23", 12.34: "12.3", 99.96: "100", 1234.5: "1,234", 0.001234: "0.0012", 3e12: "3e+12"}
+    assert {value: number(value) for value in shown} == shown
+
+
+def test_text_is_folded_at_blanks_first() -> None:
+    assert fold("hsdp r2s2 +precision=bf16", 16) == ["hsdp r2s2", "+precision=bf16"]
+    assert fold("+activation_checkpointing=full", 16) == ["+activation_", "checkpointing=", "full"]
+    assert fold("x" * 10, 4) == ["xxxx", "xxxx", "xx"]
+    assert fold("", 4) == [""]
+    assert plain("a\nb\x00c\td", 5) == "a ..."
+
+
+def test_the_planning_side_needs_neither_torch_nor_matplotlib() -> None:
+    """A terminal's report starts in a moment on a login node."""
+    heavy = ("torch", "matplotlib", "pandas", "scipy", "tabulate")
+    code = f"import sys, harness.compare, harness.report; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+texts = st.text(max_size=12)
+times = st.floats(allow_nan=False, allow_infinity=False)
+counts = st.integers(0, 2**62)
+several_times = st.lists(times, max_size=4).map(tuple)
+timings = st.builds(
+    Timing,
+    design=st.sampled_from(["alternated", "blocks", "launches"]),
+    companions=st.just(()),
+    warmup_s=several_times,
+    steady=st.booleans(),
+    cycles=st.lists(st.integers(-2, 4), max_size=4).map(tuple),
+    step_time_s=st.lists(st.lists(st.floats(0.01, 10) | times, max_size=4).map(tuple), max_size=3).map(tuple),
+)
+gates = st.just(GateSamples(losses=LOSSES, grad_norms=LOSSES)) | st.builds(
+    GateSamples, losses=st.lists(times, max_size=12).map(tuple), grad_norms=st.lists(times, max_size=12).map(tuple)
+)
+peaks = st.lists(counts, max_size=3).map(tuple)
+memories = st.builds(
+    Memory, method=texts, peak_bytes=peaks, peak_reserved_bytes=st.none() | peaks, peak_rss_bytes=st.none() | peaks
+)
+checkpoints = st.builds(
+    Checkpoint,
+    folder=texts,
+    total_bytes=counts,
+    files=counts,
+    save_time_s=times,
+    restore_time_s=times,
+    equal=st.booleans(),
+)
+failures = st.builds(
+    Failure,
+    failure_class=st.sampled_from(FailureClass),
+    phase=texts,
+    message=texts,
+    rank=st.none() | counts,
+    host=st.none() | texts,
+    log_tail=texts,
+    log=st.none() | texts,
+)
+grounds = st.builds(
+    Ground,
+    hosts=st.lists(texts, max_size=2).map(tuple),
+    device=st.sampled_from(["cpu", "cuda"]),
+    device_names=st.lists(texts | st.just("NVIDIA H200"), max_size=2).map(tuple),
+    platform=texts,
+    python=texts,
+    torch=st.sampled_from(["2.13.0", "2.14.0"]),
+    backend=texts,
+    version=texts,
+    cpu_count=st.none() | st.integers(-1, 4),
+    load_average=st.none() | times,
+)
+
+
+@st.composite
+def any_records(draw: st.DrawFn) -> tuple[SweepPlan, list[RunRecord]]:
+    """A plan and records of its runs with anything that the schema allows inside."""
+    plan = make_plan(["ddp:r4", "fsdp:s4+precision=bf16", "hsdp:r2s2"], pruned=[("tp:t4", draw(texts), draw(texts))])
+    specs = [plan.run(x, "verify") for x in (plan.reference, *plan.layouts)]
+    specs += [plan.run(x, "time", repeat) for x in (plan.reference, *plan.layouts) for repeat in range(2)]
+    records = []
+    for spec in draw(st.lists(st.sampled_from(specs), max_size=8)):
+        records.append(
+            RunRecord(
+                run_id=spec.run_id,
+                cell_id=spec.cell_id,
+                attempt=draw(st.integers(0, 2)),
+                launch_id=draw(st.sampled_from(["a", "b"])),
+                launch_design="alternated",
+                spec=spec,
+                status=draw(st.sampled_from(["measured", "measured", "measured", "failed", "interrupted"])),
+                failure=draw(st.none() | failures),
+                started_at=draw(texts),
+                wall_s=draw(times),
+                ground=draw(st.none() | st.just(make_ground()) | grounds),
+                timing=draw(st.none() | timings),
+                gate=draw(st.none() | gates),
+                memory=draw(st.none() | memories),
+                checkpoint=draw(st.none() | checkpoints),
+            )
+        )
+    return plan, records
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(any_records())
+def test_any_record_that_the_schema_allows_gives_a_report(made: tuple[SweepPlan, list[RunRecord]]) -> None:
+    comparison = compare(*made)
+    assert {c.label for c in comparison.cells} >= {layout.label for layout in made[0].layouts}
+    for text in (sentence(comparison), render(comparison), to_markdown(comparison)):
+        assert text
+    csv = cell_frame(comparison).to_csv(index=False)
+    assert len(pd.read_csv(io.StringIO(csv))) == len(comparison.cells)
+    sample_frame(comparison)
+    assert Comparison.model_validate_json(comparison.model_dump_json()) == comparison
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@settings(max_examples=2, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(st.lists(memories, min_size=3, max_size=3), st.lists(checkpoints, min_size=3, max_size=3), several_times)
+def test_any_figures_that_the_schema_allows_give_pictures(
+    memory: list[Memory], checkpoint: list[Checkpoint], steps: tuple[float, ...]
+) -> None:
+    plan = make_plan(rounds=1)
+    records = [make_time_record(plan, "fsdp:s4", steps=(0.1, *steps)), make_verify_record(plan, "single")]
+    for text, used, saved in zip(("ddp:r4", "fsdp:s4", "hsdp:r2s2"), memory, checkpoint, strict=True):
+        records += [make_verify_record(plan, text, memory=used, checkpoint=saved), make_time_record(plan, text)]
+    pictures = draw(compare(plan, records))
+    assert "tokens_per_s" in pictures
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
