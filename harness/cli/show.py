@@ -24,10 +24,10 @@ def topology(files: tuple[Path, ...], source: str, as_json: bool) -> int:
     """
     from harness.cli.tables import topology_text
     from harness.topology.detect import detect, read_files
-    from harness.topology.json_form import to_json
+    from harness.topology.json_form import json_object
 
     found = read_files(files) if files else detect(source)
-    form = to_json(found)
+    form = json_object(found)
     click.echo(topology_text(form), err=as_json)
     if as_json:
         click.echo(json.dumps(form, indent=1))

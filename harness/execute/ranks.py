@@ -93,6 +93,16 @@ class RankGroup:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def size(self) -> int:
+        """Ranks of this group."""
+        return len(self._processes)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the group can take another call."""
+        return bool(self._pipes) and all(process.is_alive() for process in self._processes)
+
     def call(self, function: Callable[..., Any] | str, *args: Any, timeout_s: float = 300.0) -> list[Any]:
         """Run ``function(*args)`` on every rank; the values in rank order.
 
