@@ -29,7 +29,7 @@ def find_warnings(
             _checkpoints(results),
             _grounds(plan, collected),
             _hosts(cells),
-            _rounds(plan, results),
+            _rounds(plan, results, {c.label for c in cells if c.elsewhere}),
             _lost(cells),
             _interrupted(cells),
             _designs(results),
@@ -102,14 +102,15 @@ def _hosts(cells: Sequence[Cell]) -> Warnings:
         )
 
 
-def _rounds(plan: SweepPlan, results: Sequence[CellResult]) -> Warnings:
+def _rounds(plan: SweepPlan, results: Sequence[CellResult], elsewhere: set[str]) -> Warnings:
     counts = {r.label: r.step_time.rounds for r in results if r.rank is not None and r.step_time}
     single = [label for label, count in counts.items() if count == 1]
     if single:
         remedy = "how rounds differ is unknown, so these layouts count as ties; run at least 3 rounds"
-        yield _warn("one_round", single, f"{listed(single)} timed in one round only", remedy)
+        yield _warn("one_round", single, f"{listed(single)} ranked by one round only", remedy)
     wanted = plan.settings.rounds
-    short = [label for label, count in counts.items() if 1 < count < wanted]
+    # rounds on other ground are not missing: a warning of their own says why they do not count
+    short = [label for label, count in counts.items() if count < wanted and label not in elsewhere]
     if short:
         cause = f"{listed(short)} timed in fewer than {wanted} rounds"
         yield _warn("missing_rounds", short, cause, "'meshsweep resume' runs the missing rounds")

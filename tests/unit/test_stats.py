@@ -132,7 +132,7 @@ def test_inverse_turns_the_interval_round() -> None:
 @pytest.mark.parametrize(("between", "within"), [(0.02, 0.05), (0.05, 0.01)])
 def test_three_rounds_cover_the_truth_in_95_of_100(between: float, within: float) -> None:
     rng = random.Random(9)
-    trials = 300
+    trials = 200
     hits = 0
     for trial in range(trials):
         ratio = paired_ratio(noisy_pairs(rng, 1.1, 3, between, within), draws=100, seed=trial)
