@@ -61,8 +61,14 @@ def draw_memory(comparison: Comparison) -> bytes | None:
         axes.barh(list(reserved), values, height=0.74, color="white", edgecolor=GREY, hatch="...", label="reserved")
     values = [m.peak_bytes / unit.divisor for m in peaks.values()]
     axes.barh(list(peaks), values, height=0.5, color=BLUE, label="allocated" if reserved else None)
-    ends = {i: max(m.peak_bytes, reserved.get(i, 0)) / unit.divisor for i, m in peaks.items()}
-    _write_values(axes, {i: (ends[i], unit.text(m.peak_bytes)) for i, m in peaks.items()})
+    shown = {}
+    for i, memory in peaks.items():
+        end = max(memory.peak_bytes, reserved.get(i, 0)) / unit.divisor
+        more = f" ({unit.text(reserved[i])} reserved)" if i in reserved else ""
+        shown[i] = (end, unit.text(memory.peak_bytes) + more)
+    _write_values(axes, shown)
+    if reserved:
+        axes.margins(x=0.22)
     _mark_missing(axes, [i for i in range(len(cells)) if i not in peaks])
     method = plain(", ".join(dict.fromkeys(m.method for m in peaks.values())), 60)
     axes.set_xlabel(f"peak memory of the fullest rank, {unit.name} ({method})", parse_math=False)
