@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.base import Frozen
-from harness.execute.failure import FailureClass
+from harness.failure import FailureClass
 from harness.spec import SCHEMA_VERSION, Design, RunSpec
 
 Status = Literal["measured", "failed", "interrupted"]

@@ -139,7 +139,8 @@ def load_definition(path: str) -> ModelDefinition:
             f"{path}() raised {type(error).__name__}: {error}; it must return a ModelDefinition"
         ) from error
     if not isinstance(definition, ModelDefinition):
-        raise UsageError(f"{path}() returned {type(definition).__name__}; it must return a harness.ModelDefinition")
+        kind = type(definition).__name__
+        raise UsageError(f"{path}() returned {kind}; it must return a harness.workload.ModelDefinition")
     return definition
 
 

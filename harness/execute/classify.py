@@ -15,7 +15,6 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from harness.base import Frozen
-from harness.execute.failure import FailureClass
 from harness.execute.failure_memory import memory_finding, phase
 from harness.execute.failure_rules import (
     CONFIG_EXCEPTIONS,
@@ -27,6 +26,7 @@ from harness.execute.failure_rules import (
     Rule,
     Tier,
 )
+from harness.failure import FailureClass
 
 
 class Verdict(Frozen):

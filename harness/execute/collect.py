@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.execute.classify import classify_exit
-from harness.execute.failure import FailureClass
+from harness.failure import FailureClass
 from harness.launch import folder as files
 from harness.launch.progress import Position, read
 from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Timing

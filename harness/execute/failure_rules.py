@@ -11,7 +11,7 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-from harness.execute.failure import FailureClass as F
+from harness.failure import FailureClass as F
 
 
 class Tier(IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harness.execute.failure import FailureClass
+from harness.failure import FailureClass
 from harness.gate import judge
 from harness.layout import Layout
 from harness.record import RunRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from harness.execute.failure import FailureClass
+from harness.failure import FailureClass
 from harness.layout import Layout, Mesh, parse_layout
 from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Status, Timing
 from harness.spec import Design, Pruned, Ranks, RunSpec, Settings, SweepPlan

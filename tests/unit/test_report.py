@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from harness.compare import Comparison, compare, sentence
 from harness.errors import StoreError
-from harness.execute.failure import FailureClass
+from harness.failure import FailureClass
 from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Timing
 from harness.report import render, write_report
 from harness.report.frame import CELL_COLUMNS, SAMPLE_COLUMNS, cell_frame, sample_frame

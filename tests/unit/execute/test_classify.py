@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.execute.classify import _PROBES, Verdict, classify_exit, classify_text
-from harness.execute.failure import FailureClass as F
+from harness.failure import FailureClass as F
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "inputs" / "topology"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SHARED / "EXPECTED.json").read_text()) if SHARED.is_dir() else {}

@@ -1,0 +1,85 @@
+"""Imports flow one way, and planning starts without torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import harness
+
+ROOT = Path(harness.__file__).parent
+
+# Each unit may import those before it, and itself. Units with the same number do not import each other.
+LEVEL = {
+    "errors": 0,
+    "base": 0,
+    "": 0,
+    "workload": 1,
+    "failure": 1,
+    "accelerators": 1,
+    "topology": 2,
+    "layout": 3,
+    "mesh": 4,
+    "spec": 4,
+    "doctor": 5,
+    "record": 5,
+    "gate": 6,
+    "store": 6,
+    "stats": 6,
+    "launch": 7,
+    "compare": 7,
+    "measure": 7,
+    "report": 8,
+    "train": 8,
+    "execute": 8,
+    "sweep": 9,
+    "cli": 10,
+}
+TORCH_USERS = {"train", "measure"}
+
+
+def unit(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.append(node.module)
+    return found
+
+
+FILES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in sorted(ROOT.rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_module_imports_only_what_lies_below_it(path: Path) -> None:
+    relative = path.relative_to(ROOT).with_suffix("")
+    own = "" if relative.name == "__init__" and len(relative.parts) == 1 else relative.parts[0]
+    for name in imports(path):
+        if name.split(".")[0] == "harness":
+            other = unit(name)
+            assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {name}"
+        if name.split(".")[0] == "torch":
+            assert own in TORCH_USERS, f"{own} imports {name}"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--dry-run", "--device", "cpu"], ["layouts", "--device", "cpu"]]
+)
+def test_planning_does_not_import_torch(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys; from harness.cli import _run; code = _run(sys.argv[1:]);"
+        "heavy = [m for m in ('torch', 'pandas', 'matplotlib', 'scipy') if m in sys.modules];"
+        "print(heavy, file=sys.stderr); sys.exit(code or len(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
