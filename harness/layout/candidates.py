@@ -8,8 +8,11 @@ from typing import NamedTuple
 from harness.errors import IllegalLayoutError, UsageError
 from harness.layout.layout import Layout, LayoutRequest
 from harness.layout.legality import check_layout, meshes, no_mesh
-from harness.layout.mesh import Mesh
+from harness.layout.mesh import AXES, Mesh
+from harness.layout.placement import Placement, Placer
 from harness.layout.strategies import STRATEGIES, get_strategy
+from harness.layout.subset import counts_text, first_devices, uneven_remedy
+from harness.topology.model import Topology
 from harness.workload import Workload
 
 
@@ -22,57 +25,107 @@ class Excluded(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """What to run and what was left out."""
+    """What to run and what was left out.
+
+    ``placements`` has one entry a layout where a topology was given, else none. ``notes`` are about the machine.
+    """
 
     layouts: tuple[Layout, ...]
     excluded: tuple[Excluded, ...]
+    placements: tuple[Placement, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def default_requests(world_size: int) -> tuple[LayoutRequest, ...]:
-    """What a sweep tries when nothing is asked for: ``single`` on one rank, else every default strategy."""
+    """What a sweep tries when nothing is asked for: ``single`` on one rank, else every default strategy.
+
+    Each factorisation of the world size belongs to exactly one of them, the one whose axes have size 2 or more, so
+    shapes that differ only in axes of size 1 are one.
+    """
     if world_size == 1:
         return (LayoutRequest(strategy="single"),)
     return tuple(LayoutRequest(strategy=s.name) for s in STRATEGIES.values() if s.default)
 
 
-def candidates(requests: Sequence[LayoutRequest], workload: Workload, world_size: int) -> Candidates:
-    """Turn requests into layouts.
+def candidates(
+    requests: Sequence[LayoutRequest],
+    workload: Workload,
+    world_size: int,
+    topology: Topology | None = None,
+    *,
+    order: Sequence[str] = AXES,
+    allow_cross_node_tp: bool = False,
+) -> Candidates:
+    """Turn requests into layouts; with a topology also say where each lies, node-aligned ones first.
 
-    A request with a mesh must be legal; one without gives every legal mesh, and its illegal ones are excluded.
+    A request with a mesh must be legal; one without gives every legal mesh, and its illegal ones are excluded. The
+    first ``world_size`` devices of the topology are used, in its order.
 
     Raises:
         IllegalLayoutError: a request with a mesh is illegal.
-        UsageError: no request leaves a legal layout.
+        UsageError: no request leaves a legal layout, or the topology has too few devices.
     """
-    layouts: list[Layout] = []
-    excluded: list[Excluded] = []
+    machine = None if topology is None else first_devices(topology, world_size)
+    placer = None if machine is None else Placer(machine, order, allow_cross_node_tp=allow_cross_node_tp)
+    collected = _Collected(workload, world_size, placer)
     for request in requests or default_requests(world_size):
         if request.mesh is not None:
-            layout = Layout(strategy=request.strategy, mesh=request.mesh, options=request.options)
-            check_layout(layout, workload, world_size)
-            layouts.append(layout)
+            collected.add(Layout(strategy=request.strategy, mesh=request.mesh, options=request.options))
         else:
-            _expand(request, workload, world_size, layouts, excluded)
-    unique = tuple(dict.fromkeys(layouts))
+            collected.expand(request)
+    unique = tuple(collected.layouts)
+    excluded = tuple(e for e in dict.fromkeys(collected.excluded) if e.layout not in collected.layouts)
     if not unique:
         reasons = "; ".join(f"{e.layout.strategy}: {e.reason}" for e in excluded[:3])
         raise UsageError(f"no layout is legal on {world_size} ranks ({reasons}); change --ranks, --batch or --model")
-    return Candidates(unique, tuple(e for e in dict.fromkeys(excluded) if e.layout not in unique))
+    if machine is None:
+        return Candidates(unique, excluded)
+    placed = sorted(collected.layouts.items(), key=lambda item: item[1].sort_key if item[1] else ())
+    return Candidates(
+        tuple(layout for layout, _ in placed),
+        excluded,
+        tuple(placement for _, placement in placed if placement is not None),
+        _notes(machine),
+    )
 
 
-def _expand(
-    request: LayoutRequest, workload: Workload, world_size: int, layouts: list[Layout], excluded: list[Excluded]
-) -> None:
-    strategy = get_strategy(request.strategy)
-    found = meshes(strategy, world_size)
-    if not found:
-        nowhere = Layout(strategy=strategy.name, mesh=Mesh(), options=request.options)
-        excluded.append(Excluded(nowhere, "world_size", no_mesh(strategy, world_size)))
-    for mesh in found:
-        layout = Layout(strategy=strategy.name, mesh=mesh, options=request.options)
-        try:
-            check_layout(layout, workload, world_size)
-        except IllegalLayoutError as error:
-            excluded.append(Excluded(layout, error.rule, str(error)))
-        else:
-            layouts.append(layout)
+class _Collected:
+    """Layouts with their placement and exclusions gathered so far."""
+
+    def __init__(self, workload: Workload, world_size: int, placer: Placer | None) -> None:
+        self._workload, self._world_size, self._placer = workload, world_size, placer
+        self.layouts: dict[Layout, Placement | None] = {}
+        self.excluded: list[Excluded] = []
+
+    def add(self, layout: Layout) -> None:
+        """Check and keep a layout.
+
+        Raises:
+            IllegalLayoutError: model, batch, world size or machine forbid it.
+        """
+        check_layout(layout, self._workload, self._world_size)
+        placement = None
+        if self._placer is not None:
+            placement = self._placer.place(layout)
+            self._placer.check(layout, placement)
+        self.layouts.setdefault(layout, placement)
+
+    def expand(self, request: LayoutRequest) -> None:
+        """Keep or exclude every mesh of a strategy."""
+        strategy = get_strategy(request.strategy)
+        found = meshes(strategy, self._world_size)
+        if not found:
+            nowhere = Layout(strategy=strategy.name, mesh=Mesh(), options=request.options)
+            self.excluded.append(Excluded(nowhere, "world_size", no_mesh(strategy, self._world_size)))
+        for mesh in found:
+            layout = Layout(strategy=strategy.name, mesh=mesh, options=request.options)
+            try:
+                self.add(layout)
+            except IllegalLayoutError as error:
+                self.excluded.append(Excluded(layout, error.rule, str(error)))
+
+
+def _notes(machine: Topology) -> tuple[str, ...]:
+    if len({len(node.devices) for node in machine.nodes}) <= 1:
+        return ()
+    return (f"nodes have {counts_text(machine)} devices; {uneven_remedy(machine)}",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from harness.errors import IllegalLayoutError
 from harness.layout.layout import Layout, LayoutOptions
 from harness.layout.mesh import AXES, Mesh
@@ -139,7 +141,7 @@ def _check_tensor_parallel(layout: Layout, workload: Workload) -> None:
         counts["seq_len"] = workload.seq_len
     bad = [f"{name}={count}" for name, count in counts.items() if count % tp]
     if bad:
-        legal = [d for d in range(2, tp) if all(c % d == 0 for c in counts.values())]
+        legal = [d for d in _divisors(math.gcd(*counts.values())) if 1 < d < tp]
         raise IllegalLayoutError(
             "tp_divides",
             f"tp={tp} does not divide {', '.join(bad)} of model {model.name}; "

@@ -55,9 +55,14 @@ class Mesh(Frozen):
         """The groups of ranks along one axis, in order of their first rank."""
         size = self.sizes[AXES.index(axis)]
         stride = {"dp_replicate": self.dp_shard * self.tp, "dp_shard": self.tp, "tp": 1}[axis]
-        for block in range(0, self.world_size, size * stride):
-            for offset in range(stride):
-                yield tuple(range(block + offset, block + offset + size * stride, stride))
+        return strided_groups(self.world_size, size, stride)
+
+
+def strided_groups(total: int, size: int, stride: int) -> Iterator[tuple[int, ...]]:
+    """``range(total)`` in groups of ``size`` members that lie ``stride`` apart, in order of their first member."""
+    for block in range(0, total, size * stride):
+        for offset in range(stride):
+            yield tuple(range(block + offset, block + offset + size * stride, stride))
 
 
 def parse_mesh(text: str) -> Mesh:
