@@ -35,18 +35,18 @@ class GateVerdict(Frozen):
 
 
 def judge(candidate: GateSamples, reference: GateSamples, precision: str) -> GateVerdict:
-    """Compare step by step, relative to the reference. Too few steps or a step that is missing is a failure."""
+    """Compare step by step, relative to the reference; a layout with fewer steps strays where it ends."""
     tolerance = TOLERANCES[precision]
-    steps = len(reference.losses)
-    loss = [_error(a, b) for a, b in zip(candidate.losses, reference.losses, strict=False)]
-    norm = [_error(a, b) for a, b in zip(candidate.grad_norms, reference.grad_norms, strict=False)]
+    steps = min(len(reference.losses), len(reference.grad_norms))
+    loss = [_error(a, b) for a, b in zip(candidate.losses, reference.losses[:steps], strict=False)]
+    norm = [_error(a, b) for a, b in zip(candidate.grad_norms, reference.grad_norms[:steps], strict=False)]
     bad = [
         step
-        for step, (a, b) in enumerate(zip(loss, norm, strict=True))
+        for step, (a, b) in enumerate(zip(loss, norm, strict=False))
         if not (a <= tolerance.loss and b <= tolerance.grad_norm)
     ]
-    if len(loss) < steps:
-        bad.append(len(loss))
+    if min(len(loss), len(norm)) < steps:
+        bad.append(min(len(loss), len(norm)))
     return GateVerdict(
         passed=not bad,
         first_bad_step=bad[0] if bad else None,

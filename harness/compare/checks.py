@@ -122,7 +122,7 @@ def _lost(cells: Sequence[Cell]) -> Warnings:
         if failures and (cell.rounds or cell.elsewhere):
             classes = ", ".join(dict.fromkeys(failures))
             cause = f"{len(failures)} of the timed rounds of {cell.label} failed ({classes})"
-            yield _warn("lost_rounds", (cell.label,), cause, "read their logs: a layout that fails at times is a risk")
+            yield _warn("lost_rounds", (cell.label,), cause, "read their logs, mend the cause and start a new sweep")
 
 
 def _interrupted(cells: Sequence[Cell]) -> Warnings:

@@ -46,7 +46,10 @@ def find_gate_reference(cells: Sequence[Cell], gate_steps: int) -> GateReference
 
 
 def decide(cell: Cell, reference: GateReference | None, to_time: bool) -> Verdict:
-    """How one cell ended. One that was not ``to_time``, such as a reference on one rank, needs no round."""
+    """How one cell ended. One that was not ``to_time``, such as a reference on one rank, needs no round.
+
+    A cell that failed in one of its rounds has failed, however fast its other rounds were.
+    """
     verify = cell.verify
     if verify is None:
         return _not_run(cell, "its verify run has no record")
@@ -60,11 +63,11 @@ def decide(cell: Cell, reference: GateReference | None, to_time: bool) -> Verdic
     gate = judge(samples, reference.samples, cell.layout.options.precision)
     if not gate.passed:
         return Verdict("diverged", _divergence(gate, samples, reference), gate=gate)
-    if cell.rounds or cell.elsewhere or not to_time:
-        return Verdict("measured", gate=gate)
     failed = next((r for r in reversed(cell.lost) if r.status == "failed"), None)
     if failed is not None:
         return _failed(failed, gate)
+    if cell.rounds or cell.elsewhere or not to_time:
+        return Verdict("measured", gate=gate)
     why = f"its {len(cell.lost)} time runs hold no step" if cell.lost else "it passed the gate but has no timed round"
     return Verdict("not_run", f"{why}; 'meshsweep resume' runs what is missing", gate=gate)
 

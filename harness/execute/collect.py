@@ -16,6 +16,7 @@ from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, Run
 from harness.spec import Launch
 
 LOG_TAIL_LINES = 30
+OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
 
 Samples = list[list[dict[str, Any]]]  # a list of sample lines for each rank
 
@@ -24,7 +25,8 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
     """The records of a launch that has ended or whose job is gone; none if it never started.
 
     ``attempts`` says how many attempts of each run_id exist already. The one run that a failure belongs to is
-    ``failed``; its unfinished companions are ``interrupted`` and keep their samples.
+    ``failed``; its unfinished companions are ``interrupted`` and keep their samples. Running out of memory in company
+    is an interruption with its failure beside it: the run goes on in a design with less company.
     """
     if not (folder / "progress").exists():
         return []
@@ -37,6 +39,8 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
     records = []
     for index, spec in enumerate(launch.runs):
         done = all(any(s["kind"] == "done" and s["run"] == index for s in rank) for rank in samples)
+        blamed = failure if index == culprit and not done else None
+        failed = blamed is not None and not _in_company(launch, blamed)
         records.append(
             RunRecord(
                 run_id=spec.run_id,
@@ -45,14 +49,23 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
                 launch_id=launch.launch_id,
                 launch_design=launch.design,
                 spec=spec,
-                status="measured" if done else "failed" if index == culprit else "interrupted",
-                failure=failure if not done and index == culprit else None,
+                status="measured"
+                if done
+                else "failed"
+                if blamed and not _in_company(launch, blamed)
+                else "interrupted",
+                failure=blamed,
                 started_at=datetime.fromtimestamp(started_unix, UTC).isoformat(timespec="milliseconds"),
                 wall_s=outcome.wall_s if outcome else max(0.0, time.time() - started_unix),
                 **_measurements(launch, index, samples, started_unix),
             )
         )
     return records
+
+
+def _in_company(launch: Launch, failure: Failure) -> bool:
+    """Whether memory ran out beside other layouts' models, which says nothing about the layout alone."""
+    return len(launch.runs) > 1 and failure.failure_class in OUT_OF_MEMORY
 
 
 def _measurements(launch: Launch, index: int, samples: Samples, started_unix: float) -> dict[str, Any]:

@@ -114,4 +114,3 @@ def find(sweep_folder: Path) -> LocalJob | None:
         return None
     job = LocalJob(file)
     return job if job.alive else None
-

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from harness.compare.collect import collect
+from harness.compare.outcome import decide, find_gate_reference
 from harness.failure import FailureClass
-from harness.gate import judge
 from harness.layout import Layout
 from harness.record import RunRecord
 from harness.spec import Design, Launch, RunSpec, SweepPlan
@@ -15,7 +16,6 @@ from harness.spec import Design, Launch, RunSpec, SweepPlan
 RETRIED = frozenset(
     {FailureClass.NODE_FAILURE, FailureClass.PREEMPTED, FailureClass.NETWORK, FailureClass.LOST, FailureClass.CANCELLED}
 )
-OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
 DESIGNS: tuple[Design, ...] = ("alternated", "blocks", "launches")
 MEMORY_SHARE = 0.7
 
@@ -34,7 +34,7 @@ class History(NamedTuple):
 
     def given_up(self, run: RunSpec) -> bool:
         """Whether the run failed in a way that another attempt would not change, or was tried often enough."""
-        failures = [r.failure for r in self.of(run) if r.status == "failed" and r.failure and not in_company(r)]
+        failures = [r.failure for r in self.of(run) if r.status == "failed" and r.failure]
         interrupted = sum(r.status == "interrupted" for r in self.of(run))
         most = self.plan.settings.max_attempts
         return (
@@ -45,16 +45,6 @@ class History(NamedTuple):
 
     def pending(self, run: RunSpec) -> bool:
         return self.measured(run) is None and not self.given_up(run)
-
-
-def in_company(record: RunRecord) -> bool:
-    """Whether the run ran out of memory beside other layouts' models, which says nothing about the layout alone."""
-    return (
-        record.spec.purpose == "time"
-        and record.failure is not None
-        and record.failure.failure_class in OUT_OF_MEMORY
-        and record.launch_design != "launches"
-    )
 
 
 def next_launches(plan: SweepPlan, records: Sequence[RunRecord], launched: int) -> tuple[Launch, ...]:
@@ -78,13 +68,8 @@ def _timing_launches(history: History, launched: int) -> tuple[Launch, ...]:
     layouts = rankable(plan, history.records)
     design = choose_design(plan, history.records, layouts)
     groups: list[tuple[int, tuple[RunSpec, ...]]] = []
-    dropped = {
-        layout
-        for layout in layouts
-        if any(history.given_up(plan.run(layout, "time", r)) for r in range(plan.settings.rounds))
-    }
     for repeat in range(plan.settings.rounds):
-        runs = [plan.run(layout, "time", repeat) for layout in layouts if layout not in dropped]
+        runs = [plan.run(layout, "time", repeat) for layout in layouts]
         runs = [run for run in runs if history.pending(run)]
         if design == "launches":
             groups += [(repeat, (run,)) for run in runs]
@@ -106,28 +91,14 @@ def _launch_id(number: int, label: str, purpose: str) -> str:
 
 
 def rankable(plan: SweepPlan, records: Sequence[RunRecord]) -> list[Layout]:
-    """The layouts that passed the gate, in plan order."""
-    history = History(plan, records)
-    verified = {layout: history.measured(plan.run(layout, "verify")) for layout in (plan.reference, *plan.layouts)}
-    reference = reference_record(plan, records)
-    passed = []
-    for layout in plan.layouts:
-        record = verified[layout]
-        if record is None or record.gate is None or reference is None or reference.gate is None:
-            continue
-        if judge(record.gate, reference.gate, layout.options.precision).passed:
-            passed.append(layout)
-    return passed
-
-
-def reference_record(plan: SweepPlan, records: Sequence[RunRecord]) -> RunRecord | None:
-    """The verify record that others are judged by: the reference's, else that of the first fp32 layout that ran."""
-    history = History(plan, records)
-    for layout in (plan.reference, *plan.layouts):
-        record = history.measured(plan.run(layout, "verify"))
-        if record is not None and record.gate is not None and layout.options.precision == "fp32":
-            return record
-    return None
+    """The layouts that passed the gate and failed nowhere, in plan order."""
+    collected = collect(plan, records)
+    reference = find_gate_reference(collected.cells, plan.settings.gate_steps)
+    return [
+        cell.layout
+        for cell in collected.cells
+        if cell.layout in plan.layouts and decide(cell, reference, to_time=False).outcome == "measured"
+    ]
 
 
 def choose_design(plan: SweepPlan, records: Sequence[RunRecord], layouts: Sequence[Layout]) -> Design:
@@ -136,8 +107,8 @@ def choose_design(plan: SweepPlan, records: Sequence[RunRecord], layouts: Sequen
         return plan.design
     history = History(plan, records)
     start = 0 if _fit_together(history, layouts) else 1
-    failed = {r.launch_design for r in records if in_company(r)}
-    return next(design for design in DESIGNS[start:] if design not in failed)
+    too_much = {r.launch_design for r in records if r.status == "interrupted" and r.failure}
+    return next(design for design in DESIGNS[start:] if design not in too_much or design == DESIGNS[-1])
 
 
 def _fit_together(history: History, layouts: Sequence[Layout]) -> bool:

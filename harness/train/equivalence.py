@@ -14,13 +14,17 @@ from harness.train.session import Session, mean_over_ranks
 def gate_samples(spec: RunSpec, device: torch.device) -> GateSamples:
     """Train ``gate_steps`` SGD steps without clipping.
 
-    SGD, because AdamW with clipping divides a wrong gradient scale away.
+    SGD, because AdamW with clipping divides a wrong gradient scale away. The series ends before a step that is not
+    finite: such a layout has fewer steps than the reference.
     """
     session = Session(spec, device, "sgd")
     losses, norms = [], []
     for step in range(spec.settings.gate_steps):
         loss, norm = session.step(session.batch(step), math.inf)
-        losses.append(mean_over_ranks(loss))
-        norms.append(float(norm))
+        values = mean_over_ranks(loss), float(norm)
+        if not all(map(math.isfinite, values)):
+            break
+        losses.append(values[0])
+        norms.append(values[1])
     session.close()
     return GateSamples(losses=tuple(losses), grad_norms=tuple(norms))

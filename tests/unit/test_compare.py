@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from factories import (
+from tests.unit.factories import (
     LOSSES,
     MIB,
     NORMS,
@@ -196,11 +196,12 @@ def test_timing_fails_in_every_round() -> None:
     assert failed.memory is not None  # what its verify run measured is kept
 
 
-def test_a_round_that_fails_is_a_warning() -> None:
+def test_a_cell_that_fails_in_one_round_has_failed_however_fast_it_was_in_the_others() -> None:
     plan = make_plan()
     records = replace_record(make_records(plan, TIMES), make_failed_record(plan, "fsdp:s4", "time", 2))
     result = compare(plan, records)
-    assert result.ranked[0].label == "fsdp s4"
+    assert labels(result.ranked) == ["hsdp r2s2", "ddp r4"]
+    assert cell(result, "fsdp s4").outcome == "failed"
     assert {"lost_rounds", "missing_rounds"} <= kinds(result)
 
 

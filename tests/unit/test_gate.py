@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from factories import LOSSES, NORMS
+from tests.unit.factories import LOSSES, NORMS
 
 from harness.gate import TOLERANCES, judge
 from harness.record import GateSamples

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from factories import (
+from tests.unit.factories import (
     LOSSES,
     MIB,
     jitter,
