@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
+from harness.cli.machine import gap_notes, machine_options, make_options, placements_json, placements_text, resolve_on
+from harness.cli.options import json_option, results_option, sweep_folder, work_options
 
 
 @click.command()
@@ -36,6 +37,8 @@ def topology(files: tuple[Path, ...], source: str, as_json: bool) -> int:
 
 @click.command()
 @work_options
+@machine_options
+@click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
 @json_option
 def layouts(
     model: str | None,
@@ -44,29 +47,39 @@ def layouts(
     ranks: int | None,
     device: str,
     layout_texts: tuple[str, ...],
+    files: tuple[Path, ...],
+    nodes: int | None,
+    gpus_per_node: int | None,
+    use_gpus: str | None,
+    order: str,
+    allow_cross_node_tp: bool,
     as_json: bool,
 ) -> int:
-    """Show every layout that is legal here for a model, and those that are not with the rule.
+    """Show every layout that is legal for a model, where it lies on the machine, and the others with their rule.
 
     \b
     Examples:
       meshsweep layouts --model 8b --ranks 4
-      meshsweep layouts --layouts hsdp+reshard_after_forward=false
+      meshsweep layouts --model 70b --nodes 16 --gpus-per-node 8 --batch 128
+      meshsweep layouts --from topo.txt --use-gpus 0-3 --order tp,dp_shard,dp_replicate
     """
-    from harness.cli.tables import candidates_text
     from harness.layout.candidates import candidates
 
-    work = resolve(model, batch, seq_len, ranks, device, layout_texts)
-    found = candidates(work.requests, work.workload, work.ranks.world_size)
-    click.echo(candidates_text(found), err=as_json)
+    machine = make_options(files, nodes, gpus_per_node, use_gpus, order)
+    work = resolve_on(machine, model, batch, seq_len, ranks, device, layout_texts)
+    found = candidates(
+        work.requests,
+        work.workload,
+        work.ranks.world_size,
+        work.topology,
+        order=machine.order,
+        allow_cross_node_tp=allow_cross_node_tp,
+    )
+    if use_gpus is None:
+        found = found._replace(notes=found.notes + gap_notes(work.topology))
+    click.echo(placements_text(found), err=as_json)
     if as_json:
-        document = {
-            "layouts": [layout.model_dump(mode="json") for layout in found.layouts],
-            "excluded": [
-                {"layout": e.layout.model_dump(mode="json"), "rule": e.rule, "reason": e.reason} for e in found.excluded
-            ],
-        }
-        click.echo(json.dumps(document, indent=1))
+        click.echo(json.dumps(placements_json(found), indent=1))
     return 0
 
 
