@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.errors import UsageError
 from harness.topology import cpulist, hostlist
+from harness.topology.links import groups
 from harness.topology.model import Device, Link, Nic, Node, Topology
 
 _ITEM = re.compile(r"(?:(?P<host>[^:]+):)?(?P<first>[0-9]{1,6})(?:-(?P<last>[0-9]{1,6}))?")
@@ -73,6 +74,16 @@ def filled(topology: Topology, gpus_per_node: int) -> Topology:
     """``topology`` where every node without a device list, as in topology.conf, gets ``gpus_per_node`` devices."""
     devices = _unknown_devices(gpus_per_node)
     nodes = [node if node.devices else node.model_copy(update={"devices": devices}) for node in topology.nodes]
+    return _with_nodes(topology, nodes)
+
+
+def grouped(topology: Topology) -> Topology:
+    """``topology`` with the devices of each node reordered so that those which its links join lie side by side."""
+    nodes = []
+    for node in topology.nodes:
+        by_index = {device.index: device for device in node.devices}
+        order = [by_index[index] for group in groups(node) for index in group]
+        nodes.append(node if tuple(order) == node.devices else _keep(node, order))
     return _with_nodes(topology, nodes)
 
 
