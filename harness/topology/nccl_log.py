@@ -16,15 +16,17 @@ _LINE = re.compile(
 )
 _VERSION = re.compile(r"\b([NR]CCL) version ([0-9][\w.+-]*)")
 _COMM = re.compile(
-    r"\brank ([0-9]{1,7}) nranks ([0-9]{1,7}) cudaDev ([0-9]{1,4})(?: nvmlDev ([0-9]{1,4}))? busId ([0-9a-f]{1,12})",
+    r"\brank ([0-9]{1,7}) nranks ([0-9]{1,7}) cudaDev ([0-9]{1,4})(?: nvmlDev ([0-9]{1,4}))?"
+    r"(?: busId ([0-9a-f]{1,12}))?",
     re.I,
 )
 _SIZES = re.compile(r"\bnRanks ([0-9]{1,7}) nNodes ([0-9]{1,7}) localRanks ([0-9]{1,5})", re.I)
-_RING = re.compile(r"Channel [0-9]+/([0-9]{1,4})\s*:((?:\s+[0-9]{1,7})*)\s*\Z")
+_RING = re.compile(r"(?:Channel|Ring) ([0-9]{1,4})(?:/([0-9]{1,4}))?\s*:((?:\s+[0-9]{1,7})+)\s*\Z")
 _RING_CUT = 20  # NCCL's line holds no more ranks than this
 _COLL = re.compile(r"\b([0-9]{1,4}) coll channels")
 _EDGE = re.compile(
-    r"Channel [0-9/]+ ?: ([0-9]{1,7})\[\w+\] -> ([0-9]{1,7})\[\w+\](?: \[\w+\])? via (\S.*?)(?:\s+comm\b.*)?\s*\Z"
+    r"(?:Channel|Ring) [0-9/]+ ?: ([0-9]{1,7})(?:\[\w+\])? -> ([0-9]{1,7})(?:\[\w+\])?(?: \[\w+\])? via (\S.*?)"
+    r"(?:\s+comm\b.*)?\s*\Z"
 )
 _USING = re.compile(r"\bUsing network (\S.*?)\s*\Z|\bNET/([A-Za-z]+) ?: Using ")
 _AFFINITY = re.compile(r"Setting affinity for GPU ([0-9]{1,4}) to ([0-9a-fA-F,]+)\s*\Z")
@@ -53,7 +55,7 @@ class NcclFacts(Frozen):
 class _Seen:
     """What the lines of one log hold, before anything follows from it."""
 
-    hosts: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)  # host -> rank -> (device, bus)
+    hosts: dict[str, dict[int, tuple[int, str | None]]] = field(default_factory=dict)  # rank -> (device, bus)
     slots: dict[str, set[int]] = field(default_factory=dict)  # host -> device numbers in brackets
     cpus: dict[tuple[str, int], str] = field(default_factory=dict)
     numbers: dict[str, list[int]] = field(default_factory=dict)
@@ -106,11 +108,12 @@ def _take(seen: _Seen, found: re.Match[str]) -> None:
     if sizes := _SIZES.search(message):
         for key, value in zip(("nranks", "nodes", "local"), sizes.groups(), strict=True):
             seen.note(key, value)
-    for pattern in (_RING, _COLL):
-        if channels := pattern.search(message):
-            seen.note("channels", channels.group(1))
-    if (ring := _RING.search(message)) and len(ring.group(2).split()) < _RING_CUT:
-        seen.note("ring", str(len(ring.group(2).split())))
+    if channels := _COLL.search(message):
+        seen.note("channels", channels.group(1))
+    if ring := _RING.search(message):
+        number, of, members = ring.groups()
+        seen.note("channels", of or str(int(number) + 1))
+        seen.note("ring", str(len(members.split())) if len(members.split()) < _RING_CUT else None)
     if edge := _EDGE.search(message):
         seen.edges[edge.group(3)] += 1
     if using := _USING.search(message):
@@ -124,7 +127,7 @@ def _take(seen: _Seen, found: re.Match[str]) -> None:
 def _facts(seen: _Seen, library: str, version: str | None) -> NcclFacts:
     nodes, per_node = _shape(seen)
     net = Counter({_network(name): count for name, count in seen.edges.items() if name.startswith("NET/")})
-    inside = Counter({name: count for name, count in seen.edges.items() if not name.startswith("NET/")})
+    inside = Counter({name: count for name, count in seen.edges.items() if "NET/" not in name})
     between = net.most_common(1)[0][0] if net else None
     if between is None and nodes is not None and nodes > 1 and seen.networks:
         between = f"NET/{seen.networks[0].removeprefix('NET/')}"
@@ -181,11 +184,13 @@ def _devices(seen: _Seen, host: str, kind: str) -> tuple[Device, ...]:
             pci_bus=_bus(bus),
             cpus=(seen.cpus.get((host, index)) or None) if distinct else None,
         )
-        for index, bus in sorted(numbered)
+        for index, bus in sorted(numbered, key=lambda one: one[0])
     )
 
 
-def _bus(text: str) -> str:
+def _bus(text: str | None) -> str | None:
     """NCCL's number 1a000 as the bus id 0000:1a:00.0."""
+    if text is None:
+        return None
     value = int(text, 16)
     return f"{value >> 20:04x}:{value >> 12 & 0xFF:02x}:{value >> 4 & 0xFF:02x}.{value & 0xF:x}"

@@ -14,6 +14,8 @@ from harness.topology.model import Device, Link, LinkClass, MigSlice, Node, Topo
 
 _MAX_LINKS = 36
 _MAX_CPU_WORDS = 64
+_REMOTE_KINDS = {0: "gpu", 1: "other", 2: "switch"}  # NVML_NVLINK_DEVICE_TYPE_*
+_P2P_NVLINK = 2  # NVML_P2P_CAPS_INDEX_NVLINK
 SOURCE = "nvml: devices, links, CPU affinity"
 # NVML's levels of the common ancestor of two devices.
 _LEVELS = {
@@ -115,33 +117,30 @@ def _mig(nvml: Any, handle: Any) -> tuple[MigSlice, ...]:
     return tuple(found)
 
 
-def _remotes(nvml: Any, handle: Any) -> list[str | None]:
-    """Bus id at the other end of each active NVLink; None where it is a switch or cannot be told."""
-    ends: list[str | None] = []
+def _remotes(nvml: Any, handle: Any) -> list[str]:
+    """What is at the other end of each active NVLink: a bus id, "switch", "other" (a CPU) or "unknown"."""
+    ends: list[str] = []
     for number in range(_MAX_LINKS):
         if not _ask(nvml.nvmlDeviceGetNvLinkState, handle, number):
             continue
-        remote = _ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
+        kind = _REMOTE_KINDS.get(_ask(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number), "unknown")
+        remote = None if kind in ("switch", "other") else _ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
         try:
-            ends.append(None if remote is None else sysfs.normal_bus(_text(remote.busId)))
+            ends.append(kind if remote is None else sysfs.normal_bus(_text(remote.busId)))
         except TopologyError:
-            ends.append(None)
+            ends.append(kind)
     return ends
 
 
 def _link(
-    nvml: Any,
-    pair: tuple[int, int],
-    handles: list[Any],
-    devices: tuple[Device, ...],
-    remotes: list[list[str | None]],
+    nvml: Any, pair: tuple[int, int], handles: list[Any], devices: tuple[Device, ...], remotes: list[list[str]]
 ) -> Link:
     a, b = pair
-    buses = {device.pci_bus for device in devices} - {None}
-    direct = sum(end is not None and end == devices[b].pci_bus for end in remotes[a])
-    # What ends at no GPU ends at a switch, and all that reach a switch reach each other through it.
-    switched = min(sum(end not in buses for end in remotes[one]) for one in pair)
-    count = direct or switched
+    count = sum(end == devices[b].pci_bus for end in remotes[a])
+    # All that reach a switch reach each other through it.
+    count = count or min(remotes[one].count("switch") for one in pair)
+    if not count and _ask(nvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], _P2P_NVLINK) == 0:
+        count = min(len(remotes[one]) for one in pair)
     if count:
         return Link(a=a, b=b, link_class=LinkClass.NVLINK, nvlink_count=count, label=f"NV{count}")
     level = _ask(nvml.nvmlDeviceGetTopologyCommonAncestor, handles[a], handles[b])

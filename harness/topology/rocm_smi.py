@@ -12,13 +12,13 @@ from harness.topology.plain import small_int
 
 _TITLE = re.compile(r"(weight|hops|link type)(?: between two GPUs| TABLE:)", re.I)
 _OTHER_TITLE = re.compile(r"={3,}|\bTABLE:|^[ \t]*Legend", re.I)
-_NUMA = re.compile(r"GPU ?\[?([0-9]{1,4})\]?\s*:\s*\(Topology\) Numa (Node|Affinity)\s*:\s*(-?[0-9]{1,6})")
+_NUMA = re.compile(r"GPU ?\[?([0-9]{1,4})\]?\s*:\s*(?:\(Topology\) )?Numa (Node|Affinity)\s*:\s*(-?[0-9]{1,6})")
 _LABEL = re.compile(r"GPU[0-9]{1,4}\Z|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]\Z")
 _JSON_PAIR = re.compile(
     r'"\(Topology\) (Weight|Hops|Link type) between DRM devices ([0-9]{1,4}) and ([0-9]{1,4})"\s*:\s*"(\w+)"', re.I
 )
 _JSON_NUMA = re.compile(r'"card([0-9]{1,4})"\s*:\s*\{[^{}]*?"\(Topology\) Numa Node"\s*:\s*"(-?[0-9]{1,6})"')
-_HERE = re.compile(r"ROCm System Management|\(Topology\)|between two GPUs|LINK TYPE TABLE:", re.I)
+_HERE = re.compile(r"ROCm System Management|\(Topology\)|: Numa Node|between two GPUs|LINK TYPE TABLE:")
 SOURCE = "rocm-smi --showtopo: links, NUMA nodes"
 
 

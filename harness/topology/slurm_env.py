@@ -16,7 +16,7 @@ from harness.topology.plain import one_line
 
 _LINE = re.compile(
     r"^[^\w\n]*(?:export |declare -x |env |[\w.-]{1,64}: *)*"
-    r"((?:SLURM|SLURMD|CUDA|ROCR|HIP|GPU)_[A-Z0-9_]+)=(.*)$",
+    r"((?:SLURM|SLURMD|CUDA|ROCR|HIP|GPU)_[A-Z0-9_]+)(?:=| ?[=:] )(.*)$",
     re.M,
 )
 _HET = re.compile(r"SLURM_JOB_NODELIST_(?:HET|PACK)_GROUP_([0-9]{1,4})\Z")

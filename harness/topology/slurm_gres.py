@@ -15,6 +15,7 @@ from harness.topology.plain import one_line
 
 _MAX_DEVICES = 1024
 _ITEM = re.compile(r"([A-Za-z][\w-]*)((?::[^:()]+|:\(null\))*)(?:\(([^()]*)\)?)?\Z")
+_CUT = re.compile(r"\bgpu:(?=[0-9.]*[A-Za-z_])[\w.-]+(?:,|\Z)")
 _SHARES = re.compile(r"(?:-|[0-9]+)/[0-9]+(?:,(?:-|[0-9]+)/[0-9]+)*")
 _MIG = re.compile(r"[0-9]+g\.[0-9]+gb", re.I)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -116,6 +117,11 @@ def read(text: str, host: str = "node0") -> tuple[Topology, tuple[GresNode, ...]
         for node in merged.values()
         if node.mig_devices
     ]
+    warnings.extend(
+        f"{row.host}: the GRES column is cut in {one_line(row.gres)}; widen it, as in sinfo -O Gres:80"
+        for row in rows
+        if row.gres and _CUT.search(row.gres)
+    )
     nodes = tuple(_topology_node(node) for node in merged.values())
     return Topology(nodes=nodes, sources=(SOURCE,), warnings=tuple(warnings)), tuple(merged.values())
 
@@ -165,7 +171,7 @@ def _indices(note: str) -> tuple[int, ...]:
 def _node(row: slurm_nodes.NodeRow) -> GresNode:
     return GresNode(
         host=row.host,
-        gres=parse_gres(row.gres or ""),
+        gres=parse_gres(_CUT.sub("", row.gres or "")),
         used=None if row.used is None else parse_gres(row.used),
         state=row.state,
         cpus=row.cpus,

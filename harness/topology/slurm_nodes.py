@@ -15,6 +15,8 @@ _KEYS = re.compile(
 )
 _START = re.compile(r"\s*(?:NodeName=|Name=[A-Za-z]\w*\s|Gres=)", re.I)
 _CONTINUED = re.compile(r"[ \t]+\S+=|(?:Gres|GresUsed|State|CPUAlloc|RealMemory|Partitions|CfgTRES|NodeAddr)=", re.I)
+# What `scontrol show job -d` says of one node's share of a job.
+_JOB_PART = re.compile(r"\s*Nodes=(\S+) CPU_IDs=\S+ .*?\bGRES=(\S*)", re.I)
 _HEADERS = {
     "host": ("NODELIST", "HOSTNAMES", "NODE", "NODEHOST", "NODE_NAME", "NODENAME", "HOSTNAME"),
     "gres": ("GRES",),
@@ -62,7 +64,9 @@ def matches(text: str) -> bool:
     if text.lstrip().startswith("{"):
         return '"gres"' in text and ('"nodes"' in text or '"sinfo"' in text)
     lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
-    if any(re.match(r"\s*(?:NodeName=|Gres=\S+:)", line, re.I) or _header(line) for line in lines):
+    if any(
+        re.match(r"\s*(?:NodeName=|Gres=\S+:)", line, re.I) or _JOB_PART.match(line) or _header(line) for line in lines
+    ):
         return True
     return bool(lines) and sum(_bare_row(line) is not None for line in lines) > 0.8 * len(lines)
 
@@ -78,6 +82,10 @@ def rows(text: str, host: str = "node0") -> list[NodeRow]:
     for line in text.split("\n"):
         if _START.match(line) and not (records and re.match(r"\s*Gres=", line, re.I)):
             records.append(line)
+        elif part := _JOB_PART.match(line):
+            found.extend(
+                NodeRow(host=name, gres=part.group(2), used=part.group(2)) for name in hostlist.expand(part.group(1))
+            )
         elif records and _CONTINUED.match(line):
             records[-1] += " " + line
         elif names := _header(line):
@@ -109,8 +117,7 @@ def _row(line: str, header: list[tuple[str, int]] | None) -> list[NodeRow]:
         return [] if bare is None else [replace(bare, host=name) for name in hostlist.expand(bare.host)]
     words = [word.strip() for word in line.split("|")] if "|" in line else line.split()
     if len(words) != len(header):
-        ends = [place for _, place in header[1:]] + [len(line)]
-        words = [line[start:end].strip() for (_, start), end in zip(header, ends, strict=True)]
+        words = _fit(words, line, header)
     values = {_COLUMN[name]: word for (name, _), word in zip(header, words, strict=True) if name in _COLUMN}
     if not _HOST.match(values["host"]):
         return []
@@ -124,6 +131,17 @@ def _row(line: str, header: list[tuple[str, int]] | None) -> list[NodeRow]:
         partition=values.get("partition", "").rstrip("*") or None,
     )
     return [replace(made, host=name) for name in hostlist.expand(values["host"])]
+
+
+def _fit(words: list[str], line: str, header: list[tuple[str, int]]) -> list[str]:
+    """One word a column: the blanks are in the reason, else a column is empty and its place tells which."""
+    extra = len(words) - len(header)
+    reason = next((place for place, (name, _) in enumerate(header) if name == "REASON"), None)
+    if extra > 0 and reason is not None:
+        end = reason + extra + 1
+        return [*words[:reason], " ".join(words[reason:end]), *words[end:]]
+    ends = [place for _, place in header[1:]] + [len(line)]
+    return [line[start:stop].strip() for (_, start), stop in zip(header, ends, strict=True)]
 
 
 def _bare_row(line: str) -> NodeRow | None:

@@ -13,8 +13,7 @@ from harness.topology.model import Node, Topology
 from harness.topology.plain import one_line
 
 _HERE = re.compile(
-    r"^[ \t]*#?[ \t]*(?:SwitchName|BlockName|BlockSizes)[ \t]*=|^[ \t]*-?[ \t]*(?:switch|block)[ \t]*:[ \t]*\S",
-    re.I | re.M,
+    r"^[ \t#]*(?:SwitchName|BlockName|BlockSizes)[ \t]*=|^[ \t-]*(?:switch|block)[ \t]*:[ \t]*\S", re.I | re.M
 )
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 _YAML = re.compile(r"\s*(-?)\s*(\w+)\s*:\s*(.*?)\s*\Z")
@@ -116,7 +115,7 @@ def matches(text: str) -> bool:
 
 def read(text: str) -> tuple[Topology, Fabric]:
     """The nodes with their switches, and the fabric itself."""
-    yaml = re.search(r"^[ \t]*-?[ \t]*(?:switch|block)[ \t]*:", text, re.M) is not None
+    yaml = re.search(r"^[ \t-]*(?:switch|block)[ \t]*:", text, re.M) is not None
     fabric = _fabric(_yaml_items(text) if yaml else _conf_items(text))
     paths = {name: fabric.path_up(name) for name in {*fabric.leaf_of().values()}}
     blocks = {block.name for block in fabric.blocks}

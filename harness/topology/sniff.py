@@ -146,7 +146,8 @@ def _hostlists(content: str) -> tuple[HostList, ...]:
     """Each line as a host list; nothing unless every line is one and one has brackets or several hosts."""
     lines = [line.strip() for line in content.split("\n")]
     lines = [line for line in lines if line and not line.startswith("#")]
-    if not any("[" in line or "," in line for line in lines):
+    plain = len(lines) > 1 and all(re.search(r"[0-9]", line) for line in lines)  # as `scontrol show hostnames`
+    if not plain and not any("[" in line or "," in line for line in lines):
         return ()
     if not all(re.fullmatch(r"[A-Za-z0-9_.,\[\]\s-]+", line) and _listed(line) for line in lines):
         return ()

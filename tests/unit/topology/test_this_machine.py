@@ -154,6 +154,9 @@ class FakeNvml:
             raise NvmlError("invalid argument")
         return 1
 
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: int, link: int) -> int:
+        return 2 if b":F" in self.LINKS[handle][link] else 0
+
     def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: int, link: int) -> Any:
         return SimpleNamespace(busId=self.LINKS[handle][link])
 
