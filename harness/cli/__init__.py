@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from harness import __version__
+from harness.cli.doctor import doctor
 from harness.cli.mesh import mesh
 from harness.cli.run import resume, run
 from harness.cli.show import layouts, report, status, topology
@@ -25,7 +26,7 @@ def cli() -> None:
     """
 
 
-for command in (topology, layouts, mesh, run, resume, status, report):
+for command in (topology, layouts, mesh, doctor, run, resume, status, report):
     cli.add_command(command)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import UsageError
@@ -109,6 +109,7 @@ def machines_and_meshes(draw: st.DrawFn) -> tuple[Topology, Mesh, tuple[str, ...
     return Topology(nodes=tuple(nodes)), mesh, tuple(draw(st.permutations(AXES)))
 
 
+@settings(max_examples=60)
 @given(machines_and_meshes())
 def test_arithmetic_agrees_with_listing_every_pair(case: tuple[Topology, Mesh, tuple[str, ...]]) -> None:
     topology, mesh, order = case

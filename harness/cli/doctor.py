@@ -1,0 +1,71 @@
+"""``meshsweep doctor``: the daily inspection."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from harness.cli.options import json_option
+from harness.errors import TopologyError
+
+
+@click.command()
+@click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
+@click.option(
+    "--from",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Saved snapshots or tool outputs, one or more a host, instead of this machine.",
+)
+@click.option("--contract", type=click.Path(path_type=Path), metavar="FILE", help="Compare with this mesh contract.")
+@click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Save this machine's snapshot as JSON.")
+@json_option
+def doctor(
+    more: tuple[Path, ...], files: tuple[Path, ...], contract: Path | None, save: Path | None, as_json: bool
+) -> int:
+    """Inspect GPUs, links and versions of this machine, or of many from files saved on each.
+
+    Exit codes: 0 clean; 1 something is wrong, one line each with its remedy; 2 it could not be looked at.
+
+    \b
+    Examples:
+      meshsweep doctor --contract mesh.toml
+      srun --ntasks-per-node=1 bash -c 'meshsweep doctor --save $SLURMD_NODENAME.json'
+      meshsweep doctor --contract mesh.toml --from node0.json node1.json
+      nvidia-smi -q > node0.q.txt; meshsweep doctor --from node0.q.txt
+    """
+    from harness.doctor import inspect, read_snapshots
+    from harness.doctor.look import look
+    from harness.errors import UsageError
+    from harness.mesh import read_contract
+    from harness.store import write_atomic
+
+    paths = (*files, *more)
+    if paths and save is not None:
+        raise UsageError("--save is for this machine's snapshot; leave out --from")
+    expected = None if contract is None else read_contract(contract)
+    snapshots = read_snapshots(paths) if paths else (look(),)
+    if save is not None:
+        write_atomic(save, snapshots[0].model_dump_json(indent=1, exclude_none=True) + "\n")
+        click.echo(f"saved {save}", err=True)
+    on_gpus = expected is not None and any(d.kind != "cpu" for host in expected.hosts for d in host.devices)
+    if not any(one.gpus or one.pci_gpus for one in snapshots) and not on_gpus:
+        said = "; ".join(problem for one in snapshots for problem in one.problems) or "no source names one"
+        raise TopologyError(f"no GPU to look at ({said}); run it on a GPU node, or give --from or --contract")
+    faults = inspect(snapshots, expected, whole=bool(paths))
+    for fault in faults:
+        click.echo(fault.text, err=as_json)
+    if not faults:
+        gpus = sum(len(one.gpus) for one in snapshots)
+        click.echo(f"{len(snapshots)} nodes, {gpus} GPUs: nothing wrong", err=as_json)
+    if as_json:
+        document = {
+            "snapshots": [one.model_dump(mode="json", exclude_none=True) for one in snapshots],
+            "findings": [{**fault.model_dump(), "text": fault.text} for fault in faults],
+        }
+        click.echo(json.dumps(document, indent=1))
+    return int(bool(faults))
