@@ -142,7 +142,7 @@ def gap_notes(topology: Topology) -> tuple[str, ...]:
     """A note for each node whose device numbers have a gap, as when a GPU is missing."""
     notes = []
     for node in topology.nodes:
-        indices = [device.index for device in node.devices]
+        indices = sorted(device.index for device in node.devices)
         gap = set(range(max(indices, default=0))) - set(indices)
         if gap:
             usable = indices[: 1 << (len(indices).bit_length() - 1)]

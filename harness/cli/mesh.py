@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.machine import MachineOptions, given_topology, machine_options, make_options
+from harness.cli.machine import MachineOptions, gap_notes, given_topology, machine_options, make_options
 from harness.cli.options import json_option
 from harness.errors import UsageError
 from harness.topology.model import Topology
@@ -24,7 +24,7 @@ def mesh() -> None:
 @mesh.command()
 @machine_options
 @click.option("--mesh", "signature", metavar="MESH", help="Shape, e.g. r2s4t1; default follows from the machine.")
-@click.option("--name", default="mesh", show_default=True, help="The contract's name.")
+@click.option("--name", default="default", show_default=True, help="The contract's name.")
 @click.option("--any-host", is_flag=True, help="Leave out host names, for jobs that land on other nodes each time.")
 @click.option("--out", type=click.Path(path_type=Path), default=CONTRACT, show_default=True, help="File to write.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
@@ -70,6 +70,8 @@ def init(
         if indices != list(range(len(indices))):
             visible = ",".join(map(str, indices))
             click.echo(f"note: {host.host} needs CUDA_VISIBLE_DEVICES={visible}", err=as_json)
+    for note in gap_notes(topology) if use_gpus is None else ():
+        click.echo(f"note: {note}", err=as_json)
     click.echo(f"\nwrote {out}; put it under version control", err=as_json)
     if as_json:
         click.echo(json.dumps({"file": str(out), "digest": contract.digest, **contract.model_dump(mode="json")}))

@@ -68,7 +68,7 @@ class MeshContract(Frozen):
     """The definition that every rank of a job must hold. ``order``: axes, the fastest over devices last."""
 
     schema_version: int = Field(default=SCHEMA, alias="schema")
-    name: str = Field(default="mesh", min_length=1)
+    name: str = Field(default="default", min_length=1)
     order: tuple[str, ...] = AXES
     axes: dict[str, AxisContract]
     hosts: tuple[HostContract, ...] = Field(min_length=1)
@@ -134,7 +134,8 @@ def contract_mesh(topology: Topology) -> Mesh:
     (per_node,) = counts
     nodes = topology.device_count // per_node
     groups, size = (nodes, per_node) if nodes > 1 else suggested_mesh(topology) or (1, per_node)
-    return Mesh(dp_replicate=groups, dp_shard=size)
+    # groups of one device say that nothing joins any two closer than others
+    return Mesh(dp_replicate=groups, dp_shard=size) if size > 1 or nodes > 1 else Mesh(dp_shard=per_node)
 
 
 def make_contract(
@@ -142,7 +143,7 @@ def make_contract(
     mesh: Mesh,
     order: Sequence[str] = AXES,
     *,
-    name: str = "mesh",
+    name: str = "default",
     any_host: bool = False,
 ) -> MeshContract:
     """The contract of ``mesh`` on exactly the devices of ``topology``, with every fact that is known of them.

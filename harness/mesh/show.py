@@ -51,7 +51,8 @@ def contract_text(contract: MeshContract) -> str:
         hosts = hostlist.compress(host_names(contract))
     lines = [
         f"mesh {contract.name}: {' x '.join(f'{axis} {size}' for axis, size in zip(AXES, mesh.sizes, strict=True))}"
-        f" = {mesh.world_size} ranks on {len(contract.hosts)} hosts ({hosts}), digest {contract.digest}",
+        f" = {mesh.world_size} ranks on {len(contract.hosts)} host{'s' * (len(contract.hosts) > 1)} ({hosts}), "
+        f"digest {contract.digest}",
         f"fastest over devices: {contract.order[-1]} (order {','.join(contract.order)})",
     ]
     for axis in contract.used_axes():

@@ -29,8 +29,7 @@ def check_mesh(contract: MeshContract, layout_mesh: Mesh) -> None:
 
 def rank_facts(contract: MeshContract, layout_mesh: Mesh) -> RankFacts:
     """What this rank knows of itself. The host is Slurm's name of the node where Slurm started the rank."""
-    on_gpu = torch.cuda.is_available() and dist.get_backend() != "gloo"
-    device = torch.cuda.current_device() if on_gpu else None
+    device = torch.cuda.current_device() if "nccl" in str(dist.get_backend_config()) else None
     uuid, pci_bus = _identity(device) if device is not None else (None, None)
     return RankFacts(
         rank=dist.get_rank(),

@@ -15,7 +15,7 @@ from harness.mesh import MeshContract, contract_mesh, make_contract, read_contra
 from harness.mesh.contract import AxisContract, DeviceContract, HostContract
 from harness.mesh.toml import contract_toml, parse_contract
 from harness.topology.model import Device, Link, LinkClass, Node, Topology
-from tests.unit.mesh.machines import two_by_four
+from tests.unit.mesh.machines import pairs, two_by_four
 
 MESH = Mesh(dp_replicate=2, dp_shard=2, tp=2)
 SWAPPED = ("tp", "dp_shard", "dp_replicate")
@@ -51,6 +51,9 @@ def test_the_shape_that_a_machine_suggests() -> None:
     one_node = Topology(nodes=two_by_four().nodes[:1])
     assert contract_mesh(one_node) == Mesh(dp_replicate=2, dp_shard=2)
     assert contract_mesh(described(1, 4)) == Mesh(dp_shard=4)
+    apart = pairs("n").model_copy(update={"links": ()})
+    alone = tuple(device.model_copy(update={"numa_node": device.index}) for device in apart.devices)
+    assert contract_mesh(Topology(nodes=(apart.model_copy(update={"devices": alone}),))) == Mesh(dp_shard=4)
     with pytest.raises(UsageError, match="nodes differ"):
         contract_mesh(Topology(nodes=(*one_node.nodes, *described(1, 3).nodes)))
     with pytest.raises(UsageError, match="no devices"):
