@@ -53,8 +53,9 @@ def init(
     from harness.layout import parse_mesh
     from harness.layout.subset import grouped
     from harness.layout.subset import use_gpus as chosen
-    from harness.mesh import contract_mesh, make_contract, write_contract
+    from harness.mesh import contract_mesh, contract_toml, make_contract
     from harness.mesh.show import contract_text
+    from harness.store import write_atomic
 
     if out.exists() and not force:
         raise UsageError(f"{out} exists; give another --out, or --force to replace it")
@@ -63,7 +64,7 @@ def init(
     topology = grouped(topology) if use_gpus is None else chosen(topology, use_gpus)
     shape = parse_mesh(signature) if signature else contract_mesh(topology)
     contract = make_contract(topology, shape, machine.order, name=name, any_host=any_host)
-    write_contract(contract, out)
+    write_atomic(out, contract_toml(contract))
     click.echo(contract_text(contract), err=as_json)
     for host in contract.hosts:
         indices = [device.index for device in host.devices]

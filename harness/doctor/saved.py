@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from harness.doctor.snapshot import GpuFacts, Snapshot, joined
 from harness.errors import TopologyError
-from harness.store import read_model
 from harness.topology import sysfs, text
 from harness.topology.detect import read_files
 from harness.topology.plain import small_int
@@ -31,8 +31,7 @@ def read_snapshots(paths: Iterable[Path]) -> tuple[Snapshot, ...]:
     """One snapshot a host. Listings that name no host are of the host that the file is called after, up to a dot.
 
     Raises:
-        StoreError: a saved snapshot is unreadable.
-        TopologyError: a file is of no known kind.
+        TopologyError: a file is unreadable or of no known kind.
     """
     found: dict[str, Snapshot] = {}
     for path in paths:
@@ -46,7 +45,7 @@ def read_snapshots(paths: Iterable[Path]) -> tuple[Snapshot, ...]:
 
 def _read(path: Path) -> list[Snapshot]:
     if path.suffix == ".json":
-        return [read_model(path, Snapshot)]
+        return [_saved(path)]
     content, host = text.load(path), path.name.split(".")[0] or "node0"
     if "NVSMI LOG" in content or _LOST.search(content):
         return [read_query(content, host)]
@@ -74,6 +73,20 @@ def _read(path: Path) -> list[Snapshot]:
         )
         for node in topology.nodes
     ]
+
+
+def _saved(path: Path) -> Snapshot:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(data, dict) and data.get("schema_version", 0) > Snapshot(host="").schema_version:
+            raise TopologyError(f"{path} is a snapshot of a newer meshsweep; install that one here, too")
+        return Snapshot.model_validate(data)
+    except OSError as error:
+        raise TopologyError(f"cannot read {path}: {error.strerror or error}; save it again") from None
+    except (ValueError, TypeError) as error:
+        raise TopologyError(
+            f"{path} is no snapshot ({type(error).__name__}); save one with 'meshsweep doctor --save FILE'"
+        ) from None
 
 
 def read_query(content: str, host: str) -> Snapshot:

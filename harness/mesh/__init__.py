@@ -2,7 +2,7 @@
 
 from harness.mesh.check import Finding, MeshContractError, RankFacts, check_machine, check_ranks
 from harness.mesh.contract import MeshContract, contract_mesh, make_contract
-from harness.mesh.toml import read_contract, write_contract
+from harness.mesh.toml import contract_toml, parse_contract, read_contract
 
 __all__ = [
     "Finding",
@@ -12,7 +12,8 @@ __all__ = [
     "check_machine",
     "check_ranks",
     "contract_mesh",
+    "contract_toml",
     "make_contract",
+    "parse_contract",
     "read_contract",
-    "write_contract",
 ]

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.mesh.contract import MeshContract
-from harness.store import write_atomic
 
 _HEADER = """\
 # The mesh that every rank of a job must find. `meshsweep mesh show` draws it, `meshsweep mesh check` compares it with
@@ -66,15 +65,6 @@ def read_contract(path: Path) -> MeshContract:
         cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"cannot read {path}: {cause}; 'meshsweep mesh init --out {path}' writes one") from None
     return parse_contract(text, str(path))
-
-
-def write_contract(contract: MeshContract, path: Path) -> None:
-    """Write a contract's file.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    write_atomic(path, contract_toml(contract))
 
 
 def _known(model: Any) -> dict[str, Any]:

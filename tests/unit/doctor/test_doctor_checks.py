@@ -11,7 +11,7 @@ import pytest
 from harness.cli import main
 from harness.doctor import GpuFacts, Snapshot, inspect
 from harness.layout import Mesh
-from harness.mesh import make_contract, write_contract
+from harness.mesh import contract_toml, make_contract
 from harness.topology.model import Link, LinkClass, Node, Topology
 
 
@@ -172,7 +172,7 @@ def save(folder: Path, *snapshots: Snapshot) -> list[str]:
 def test_exit_codes_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sound = save(tmp_path, machine(), machine("node1"))
     contract = tmp_path / "mesh.toml"
-    write_contract(contract_of(machine(), machine("node1")), contract)
+    contract.write_text(contract_toml(contract_of(machine(), machine("node1"))))
     assert run("--contract", str(contract), "--from", *sound) == 0
     assert capsys.readouterr().out == "2 nodes, 8 GPUs: nothing wrong\n"
     assert run("--contract", str(contract), "--from", sound[0]) == 1

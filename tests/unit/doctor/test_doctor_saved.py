@@ -9,7 +9,7 @@ import pytest
 from harness.doctor import GpuFacts, Snapshot, read_snapshots
 from harness.doctor.saved import read_nvlink_status, read_query
 from harness.doctor.snapshot import joined
-from harness.errors import MeshsweepError, StoreError, TopologyError
+from harness.errors import MeshsweepError, TopologyError
 
 QUERY = """
 ==============NVSMI LOG==============
@@ -185,8 +185,9 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("all is well\n")
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "other.json").write_text('{"host": 3}')
-    for name, kind in (("notes.txt", TopologyError), ("bad.json", StoreError), ("other.json", StoreError)):
-        with pytest.raises(kind) as raised:
+    (tmp_path / "newer.json").write_text('{"host": "n", "schema_version": 9}')
+    for name in ("notes.txt", "bad.json", "other.json", "newer.json", "none.json"):
+        with pytest.raises(TopologyError) as raised:
             read_snapshots([tmp_path / name])
         assert name in str(raised.value)
     with pytest.raises(MeshsweepError, match="meshsweep doctor --save"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.errors import UsageError
 from harness.layout import AXES, Mesh
 from harness.layout.subset import described, grouped
-from harness.mesh import MeshContract, contract_mesh, make_contract, read_contract, write_contract
+from harness.mesh import MeshContract, contract_mesh, make_contract, read_contract
 from harness.mesh.contract import AxisContract, DeviceContract, HostContract
 from harness.mesh.toml import contract_toml, parse_contract
 from harness.topology.model import Device, Link, LinkClass, Node, Topology
@@ -109,7 +109,7 @@ def test_any_contract_is_read_back_from_its_text(contract: MeshContract) -> None
 
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "mesh.toml"
-    write_contract(make_contract(two_by_four(), MESH), path)
+    path.write_text(contract_toml(make_contract(two_by_four(), MESH)))
     assert read_contract(path) == make_contract(two_by_four(), MESH)
     with pytest.raises(UsageError, match=r"cannot read .*other.toml: No such file.*'meshsweep mesh init --out"):
         read_contract(tmp_path / "other.toml")
