@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.factories import LOSSES, NORMS
 
 from harness.gate import TOLERANCES, judge
 from harness.record import GateSamples
+from tests.unit.factories import LOSSES, NORMS
 
 REFERENCE = GateSamples(losses=LOSSES, grad_norms=NORMS)
 

@@ -11,18 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.unit.factories import (
-    LOSSES,
-    MIB,
-    jitter,
-    make_failed_record,
-    make_ground,
-    make_plan,
-    make_records,
-    make_time_record,
-    make_verify_record,
-    replace_record,
-)
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +26,18 @@ from harness.report.plots import draw
 from harness.report.tables import escape
 from harness.report.units import bytes_unit, fold, number, plain, rate_unit, time_unit
 from harness.spec import SweepPlan
+from tests.unit.factories import (
+    LOSSES,
+    MIB,
+    jitter,
+    make_failed_record,
+    make_ground,
+    make_plan,
+    make_records,
+    make_time_record,
+    make_verify_record,
+    replace_record,
+)
 
 TIMES = {"ddp:r4": 0.12, "fsdp:s4": 0.1, "hsdp_tp:r2s2t2": 0.114}
 TEXTS = ("ddp:r8", "fsdp:s8", "hsdp:r2s4", "tp:t8", "fsdp_tp:s4t2", "hsdp_tp:r2s2t2")

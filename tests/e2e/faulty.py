@@ -1,0 +1,54 @@
+"""A user's model that breaks where the environment says: ``FAULTS="fsdp:s2=kill@3,tp:t2=hang@14"``.
+
+Each fault strikes on rank 1 (``everywhere`` ones on all ranks) at the given forward pass of a process in that cell.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import torch.distributed as dist
+from torch import Tensor
+
+from harness.train.decoder import Decoder, definition
+from harness.workload import PRESETS, ModelDefinition
+
+FOREVER_S = 10_000
+
+
+def strike(kind: str) -> None:
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind in ("hang", "everywhere"):
+        time.sleep(FOREVER_S)
+    if kind == "raise":
+        raise RuntimeError("planted failure")
+
+
+class Faulty(Decoder):
+    """The reference decoder with faults."""
+
+    passes: dict[str, int] = {}  # noqa: RUF012
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        cell = os.environ["MESHSWEEP_CELL"]
+        self.passes[cell] = self.passes.get(cell, 0) + 1
+        logits = super().forward(tokens)
+        for fault in filter(None, os.environ.get("FAULTS", "").split(",")):
+            where, _, what = fault.partition("=")
+            kind, _, at = what.partition("@")
+            if where != cell:
+                continue
+            if kind == "wrong":
+                logits.register_hook(lambda gradient: gradient * 2)
+            elif self.passes[cell] == int(at) and (dist.get_rank() == 1 or kind == "everywhere"):
+                strike(kind)
+        return logits
+
+
+def model() -> ModelDefinition:
+    shape = PRESETS["tiny"]
+    reference = definition(shape)
+    return ModelDefinition(shape=shape, build=lambda: Faulty(shape), tp_plan=reference.tp_plan, init=reference.init)

@@ -1,0 +1,130 @@
+"""Faults made for real in running sweeps: the cell that has one fails in its class, every other cell is measured."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from harness.failure import FailureClass
+from harness.store import SweepStore
+from tests.e2e.conftest import QUICK, Command
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+
+MODEL = ("--model", "tests.e2e.faulty:model", "--collective-timeout", "8")
+
+
+def outcomes(stdout: str) -> dict[str, str]:
+    cells = json.loads(stdout)["cells"]
+    return {cell["label"]: cell["outcome"] for cell in cells}
+
+
+def test_faults_before_timing_end_their_cell_alone(command: Command) -> None:
+    faults = "fsdp:s2=kill@2,tp:t2=hang@2,fsdp1:s2=raise@2,ddp:r2=none@0"
+    layouts = "ddp:r2,fsdp:s2,tp:t2,fsdp1:s2"
+    done = command.run("run", *QUICK, *MODEL, "--layouts", layouts, "--name", "s", "--json", FAULTS=faults)
+    assert done.returncode == 1, done.stderr
+    expected = {"ddp r2": "measured", "fsdp s2": "failed", "tp t2": "failed", "fsdp1 s2": "failed"}
+    assert outcomes(done.stdout).items() >= expected.items()
+    records = command.records("s")
+    killed, hung, raised = (records[text, "verify"].failure for text in ("fsdp:s2", "tp:t2", "fsdp1:s2"))
+    assert killed is not None and hung is not None and raised is not None
+    assert (killed.failure_class, killed.rank, killed.phase) == (FailureClass.CRASH, 1, "memory")
+    assert "SIGKILL" in killed.message
+    assert (hung.failure_class, hung.phase) == (FailureClass.COLLECTIVE_TIMEOUT, "memory")
+    assert (raised.failure_class, raised.rank) == (FailureClass.CRASH, 1)
+    assert "planted failure" in raised.log_tail
+    assert records["tp:t2", "verify"].wall_s < 25
+    assert command.left() == []
+
+
+def test_faults_in_timed_steps_cost_their_cell_alone(command: Command) -> None:
+    """The verify run makes 12 forward passes in a process, so pass 14 is one of a timing launch."""
+    faults = "fsdp:s2=kill@14,tp:t2=hang@14"
+    layouts = "ddp:r2,fsdp:s2,tp:t2"
+    arguments = ("run", *QUICK, *MODEL, "--layouts", layouts, "--name", "s", "--json", "--steps", "12")
+    done = command.run(*arguments, FAULTS=faults)
+    assert done.returncode == 1, done.stderr
+    expected = {"ddp r2": "measured", "fsdp s2": "failed", "tp t2": "failed"}
+    assert outcomes(done.stdout).items() >= expected.items()
+    records = command.records("s")
+    killed, hung = (records[text, "time"].failure for text in ("fsdp:s2", "tp:t2"))
+    assert killed is not None and hung is not None
+    assert (killed.failure_class, killed.rank) == (FailureClass.CRASH, 1)
+    assert (hung.failure_class, hung.rank) == (FailureClass.COLLECTIVE_TIMEOUT, 1)
+    ddp = records["ddp:r2", "time"]
+    assert ddp.status == "measured" and ddp.timing is not None
+    assert len(ddp.timing.step_time_s[0]) == 12
+    first = SweepStore.open(command.results / "s").records()
+    broken = [r for r in first if r.status == "interrupted" and r.spec.layout.strategy == "ddp"]
+    assert broken, "what ddp had measured beside the fault is kept"
+    assert command.left() == []
+
+
+def test_a_cell_that_never_ends_is_stopped_at_its_limit(command: Command) -> None:
+    faults = "fsdp:s2=everywhere@2"
+    done = command.run(
+        *("run", *QUICK, *MODEL, "--layouts", "ddp:r2,fsdp:s2", "--name", "s", "--run-timeout", "12", "--json"),
+        "--collective-timeout", "300", FAULTS=faults,
+    )  # fmt: skip
+    assert outcomes(done.stdout).items() >= {"ddp r2": "measured", "fsdp s2": "failed"}.items()
+    failure = command.records("s")["fsdp:s2", "verify"].failure
+    assert failure is not None
+    assert failure.failure_class is FailureClass.TIME_LIMIT
+    assert command.left() == []
+
+
+def test_a_wrong_gradient_is_shown_as_diverged_and_not_ranked(command: Command) -> None:
+    done = command.run(
+        "run", *QUICK, *MODEL, "--layouts", "ddp:r2,fsdp:s2", "--name", "s", "--json", FAULTS="fsdp:s2=wrong@0"
+    )
+    assert done.returncode == 1, done.stderr
+    cells = {cell["label"]: cell for cell in json.loads(done.stdout)["cells"]}
+    assert cells["fsdp s2"]["outcome"] == "diverged"
+    assert cells["fsdp s2"]["gate"]["first_bad_step"] == 0
+    assert cells["fsdp s2"]["rank"] is None
+    assert ("fsdp:s2", "time") not in command.records("s")
+    assert "differs from single r1 first at step 0" in (command.results / "s" / "report" / "report.md").read_text()
+
+
+def wait_for_records(command: Command, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(list((command.results / "s" / "records").glob("*.json"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_ctrl_c_leaves_no_process_and_resume_runs_the_rest(command: Command) -> None:
+    process = command.start("run", *QUICK, "--layouts", "ddp:r2,fsdp:s2", "--name", "s")
+    wait_for_records(command, 2)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted; what was measured is kept" in stderr
+    assert "Traceback" not in stderr
+    assert command.left() == []
+    kept = {r.run_id for r in SweepStore.open(command.results / "s").records() if r.status == "measured"}
+    assert len(kept) >= 2
+    done = command.run("resume", "s", "--json")
+    assert done.returncode == 0, done.stderr
+    assert outcomes(done.stdout).items() >= {"ddp r2": "measured", "fsdp s2": "measured"}.items()
+    measured = [r.run_id for r in SweepStore.open(command.results / "s").records() if r.status == "measured"]
+    assert len(measured) == len(set(measured)) == 5
+
+
+def test_killing_the_command_loses_nothing(command: Command) -> None:
+    """The job goes on; ``resume`` finds it, waits for it, and runs only what is missing."""
+    process = command.start("run", *QUICK, "--layouts", "ddp:r2,fsdp:s2", "--name", "s")
+    wait_for_records(command, 1)
+    process.kill()
+    process.communicate(timeout=30)
+    assert command.processes(), "the job lives on"
+    done = command.run("resume", "s", "--json")
+    assert done.returncode == 0, done.stderr
+    records = SweepStore.open(command.results / "s").records()
+    assert [r.status for r in records] == ["measured"] * 5
+    assert len({r.run_id for r in records}) == 5
+    assert command.left() == []
