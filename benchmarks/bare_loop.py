@@ -21,13 +21,15 @@ class BareLoop:
         shape, world_size = PRESETS["tiny"], dist.get_world_size()
         torch.manual_seed(0)
         model = Decoder(shape)
+        self.model: torch.nn.Module
         if strategy == "ddp":
             self.model = DistributedDataParallel(model, gradient_as_bucket_view=True)
         else:
             mesh = init_device_mesh("cpu", (world_size,))
             for layer in model.layers:
                 fully_shard(layer, mesh=mesh)
-            self.model = fully_shard(model, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+            self.model = model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         tokens = torch.randint(shape.vocab_size, (BATCH // world_size, SEQ_LEN + 1))
         self.inputs, self.targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bare_loop import BareLoop
+from benchmarks.bare_loop import BareLoop
 
 from harness.measure.clock import slowest
 from harness.spec import RunSpec

@@ -35,7 +35,9 @@ def test_harness_adds_at_most_two_percent(benchmark: BenchmarkFixture, ranks: Ra
     results: list[list[tuple[float, float]]] = []
     benchmark.group = "harness overhead"
     benchmark.pedantic(
-        lambda: results.append(ranks.call("beside_bare:alternate", spec, CYCLES)[0]), rounds=ROUNDS, iterations=1
+        lambda: results.append(ranks.call("benchmarks.beside_bare:alternate", spec, CYCLES)[0]),
+        rounds=ROUNDS,
+        iterations=1,
     )
     ratio = paired_ratio(results)
     through = median(t for pairs in results for t, _ in pairs)

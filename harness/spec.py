@@ -8,6 +8,8 @@ from pydantic import Field
 
 from harness.base import Frozen, digest
 from harness.layout import Layout
+from harness.layout.subset import first_devices
+from harness.mesh.contract import MeshContract, make_contract
 from harness.topology.model import Topology
 from harness.workload import Workload
 
@@ -74,11 +76,12 @@ class RunSpec(Frozen):
 
 
 class Launch(Frozen):
-    """Runs that share one set of rank processes."""
+    """Runs that share one set of rank processes. ``contracts``: what each run's mesh must find, checked on ranks."""
 
     launch_id: str
     runs: tuple[RunSpec, ...] = Field(min_length=1)
     design: Design
+    contracts: tuple[MeshContract, ...] = ()
 
     @property
     def ranks(self) -> Ranks:
@@ -109,6 +112,15 @@ class SweepPlan(Frozen):
     reference: Layout
     layouts: tuple[Layout, ...]
     pruned: tuple[Pruned, ...] = ()
+    contract: MeshContract | None = None  # the user's own; else each layout's follows from the topology
+    env: dict[str, str] = Field(default_factory=dict)  # set for the ranks
+
+    def contract_of(self, layout: Layout) -> MeshContract:
+        """What the layout's mesh must find where it runs."""
+        if self.contract is not None and self.contract.mesh == layout.mesh:
+            return self.contract
+        topology = first_devices(self.topology, layout.mesh.world_size)
+        return make_contract(topology, layout.mesh, layout.options.order, name=layout.text)
 
     def run(self, layout: Layout, purpose: Purpose, repeat: int = 0) -> RunSpec:
         """The spec of one run of one of the plan's layouts; ``single`` runs on one rank."""

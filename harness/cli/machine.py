@@ -1,26 +1,26 @@
-"""Options that choose a machine other than this one, or a part of it, and the tables of placements."""
+"""Options that choose a machine other than this one, or a part of it."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from harness.cli.options import Decorated, Work, resolve
 from harness.errors import UsageError
 from harness.layout import AXES
 from harness.layout.order import parse_order
-from harness.layout.subset import described, filled, first_devices, use_gpus
-from harness.spec import DeviceKind, Ranks
+from harness.layout.subset import described, filled, use_gpus
+from harness.spec import DeviceKind
 from harness.topology import cpulist
 from harness.topology.model import Topology
 
-if TYPE_CHECKING:
-    from harness.layout.candidates import Candidates
+CPU_RANKS = 4
 
-_FOLDED = 6
+Decorated = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class MachineOptions:
 
 
 def machine_options(command: Decorated) -> Decorated:
-    """--from --nodes --gpus-per-node --use-gpus --order."""
+    """--from --nodes --gpus-per-node, and those of ``device_options``."""
     for option in reversed(
         (
             click.option(
@@ -53,6 +53,16 @@ def machine_options(command: Decorated) -> Decorated:
             ),
             click.option("--nodes", type=click.IntRange(1), metavar="N", help="Describe a cluster of N alike nodes."),
             click.option("--gpus-per-node", type=click.IntRange(1), metavar="G", help="GPUs of each such node."),
+        )
+    ):
+        command = option(command)
+    return device_options(command)
+
+
+def device_options(command: Decorated) -> Decorated:
+    """--use-gpus --order."""
+    for option in reversed(
+        (
             click.option("--use-gpus", metavar="LIST", help="Only these: 0-3,5 on every node, or node1:0-3,node2:0-3."),
             click.option(
                 "--order",
@@ -101,35 +111,35 @@ def given_topology(options: MachineOptions) -> Topology:
     return topology
 
 
-def resolve_on(
-    options: MachineOptions,
-    model: str | None,
-    batch: int | None,
-    seq_len: int | None,
-    ranks: int | None,
-    device: str,
-    layout_texts: tuple[str, ...],
-) -> Work:
-    """As ``resolve``, on the machine that the options choose; only the devices that are used are in its topology.
+def this_machine(device: str, ranks: int | None) -> Topology:
+    """The devices of this machine that CUDA_VISIBLE_DEVICES leaves visible, or CPU rank slots.
 
     Raises:
-        UsageError: what was asked for is not there, or names nothing known.
+        UsageError: a GPU is asked for and there is none.
     """
-    if not options.described and options.use_gpus is None:
-        work = resolve(model, batch, seq_len, ranks, device, layout_texts)
-        return Work(first_devices(work.topology, work.ranks.world_size), work.ranks, work.workload, work.requests)
-    here = options if options.described else None
-    topology = given_topology(here) if here else resolve(None, None, None, None, device, ()).topology
-    if options.use_gpus is not None:
-        topology = use_gpus(topology, options.use_gpus)
-    topology = first_devices(topology, ranks or topology.device_count)
-    per_node = topology.devices_per_node
-    kind = device_kind(topology)
-    # with a model and a batch given, `resolve` fills in nothing that depends on this machine
-    model = model or ("tiny" if kind == "cpu" else "1b")
-    batch = batch or (8 if kind == "cpu" else sum(per_node))
-    asked = resolve(model, batch, seq_len or (64 if kind == "cpu" else 2048), 1, "cpu", layout_texts)
-    return Work(topology, Ranks(device=kind, per_node=per_node), asked.workload, asked.requests)
+    from harness.topology import cpu
+    from harness.topology.detect import detect
+
+    if device != "cpu":
+        topology = detect()
+        if device_kind(topology) == "cuda":
+            return _visible(topology)
+        if device == "cuda":
+            raise UsageError("--device cuda, but no GPU was found; see 'meshsweep topology', or use --device cpu")
+    return cpu.read(slots=ranks or CPU_RANKS)
+
+
+def _visible(topology: Topology) -> Topology:
+    from harness.topology.cuda_visible import visible_devices
+
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return topology
+    devices = [device for node in topology.nodes for device in node.devices]
+    indices = [str(one.index) for one in visible_devices(value, devices)]
+    if not indices:
+        raise UsageError(f"CUDA_VISIBLE_DEVICES={value!r} leaves no GPU; unset it, or use --device cpu")
+    return use_gpus(topology, ",".join(indices))
 
 
 def device_kind(topology: Topology) -> DeviceKind:
@@ -151,42 +161,3 @@ def gap_notes(topology: Topology) -> tuple[str, ...]:
                 f"--use-gpus {cpulist.render(usable)} takes {len(usable)} of them"
             )
     return tuple(notes)
-
-
-def placements_text(found: Candidates) -> str:
-    """Legal layouts with where each lies, then excluded ones by rule, then notes."""
-    from tabulate import tabulate
-
-    rows = [
-        {
-            "layout": layout.text,
-            **dict(zip(AXES, layout.mesh.sizes, strict=True)),
-            "node-aligned": "yes" if placement.node_aligned else "no",
-            "placement": placement.remark,
-        }
-        for layout, placement in zip(found.layouts, found.placements, strict=True)
-    ]
-    lines = [tabulate(rows, headers="keys")]
-    by_rule: dict[str, list[str]] = {}
-    for one in found.excluded:
-        by_rule.setdefault(one.rule, []).append(f"  {one.layout.text}: {one.reason}")
-    for rule, reasons in by_rule.items():
-        lines += ["", f"excluded by {rule}:", *reasons[:_FOLDED]]
-        if len(reasons) > _FOLDED:
-            lines.append(f"  and {len(reasons) - _FOLDED} more; --json shows all")
-    lines += ["", *(f"note: {note}" for note in found.notes)] if found.notes else []
-    return "\n".join(lines)
-
-
-def placements_json(found: Candidates) -> dict[str, Any]:
-    """Layouts with their placement, exclusions, notes."""
-    return {
-        "layouts": [
-            {**layout.model_dump(mode="json"), "text": layout.text, "placement": placement.model_dump(mode="json")}
-            for layout, placement in zip(found.layouts, found.placements, strict=True)
-        ],
-        "excluded": [
-            {"layout": e.layout.model_dump(mode="json"), "rule": e.rule, "reason": e.reason} for e in found.excluded
-        ],
-        "notes": list(found.notes),
-    }

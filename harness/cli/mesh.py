@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.machine import MachineOptions, gap_notes, given_topology, machine_options, make_options
+from harness.cli.machine import CPU_RANKS, MachineOptions, gap_notes, given_topology, machine_options, make_options
 from harness.cli.options import json_option
 from harness.errors import UsageError
 from harness.topology.model import Topology
@@ -152,7 +152,5 @@ def _machine(options: MachineOptions, slots: int | None = None) -> Topology:
 
     topology = detect()
     if all(device.kind == "cpu" for node in topology.nodes for device in node.devices):
-        from harness.cli.options import CPU_RANKS
-
         return cpu.read(slots=slots or CPU_RANKS)
     return topology

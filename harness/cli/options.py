@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from harness.errors import UsageError
+from harness.cli.machine import Decorated, MachineOptions, device_kind, given_topology, this_machine
 from harness.layout import LayoutRequest, parse_layout
-from harness.spec import DeviceKind, Ranks
+from harness.layout.candidates import default_requests, with_order
+from harness.layout.subset import first_devices, use_gpus
+from harness.spec import Ranks
 from harness.topology.model import Topology
 from harness.workload import PRESETS, Workload, make_workload
 
 RESULTS = "results"
-CPU_RANKS = 4
-
-Decorated = Callable[..., Any]
 
 
 def work_options(command: Decorated) -> Decorated:
@@ -73,38 +70,29 @@ def resolve(
     ranks: int | None,
     device: str,
     layout_texts: tuple[str, ...],
+    machine: MachineOptions,
 ) -> Work:
-    """Fill in defaults from this machine: on CPUs 4 ranks of ``tiny``, else every GPU and ``1b``.
+    """Fill in defaults from the machine: on CPUs 4 ranks of ``tiny``, else every GPU and ``1b``.
+
+    Only the devices that are used are in its topology.
 
     Raises:
-        UsageError: what was asked for is not here, or names nothing known.
+        UsageError: what was asked for is not there, or names nothing known.
     """
     # a user's model is looked for in the current folder, as `python -m` would
     sys.path.insert(0, str(Path.cwd()))
     requests = tuple(parse_layout(text) for texts in layout_texts for text in texts.split(",") if text.strip())
-    topology, kind = _machine(device, ranks)
-    available = topology.device_count
-    count = ranks or available
-    if count > available:
-        raise UsageError(f"--ranks {count}, but this machine has {available} devices; give at most {available}")
-    model = model or ("tiny" if kind == "cpu" else "1b")
+    topology = given_topology(machine) if machine.described else this_machine(device, ranks)
+    if machine.use_gpus is not None:
+        topology = use_gpus(topology, machine.use_gpus)
+    topology = first_devices(topology, ranks or topology.device_count)
+    count, kind = topology.device_count, device_kind(topology)
+    requests = with_order(requests or default_requests(count), machine.order)
     small = kind == "cpu"
-    default_batch = 8 if small else count
-    workload = make_workload(model, batch or default_batch, seq_len or (64 if small else 2048))
-    return Work(topology, Ranks(device=kind, per_node=(count,)), workload, requests)
-
-
-def _machine(device: str, ranks: int | None) -> tuple[Topology, DeviceKind]:
-    from harness.topology import cpu
-    from harness.topology.detect import detect
-
-    if device != "cpu":
-        topology = detect()
-        if any(d.kind != "cpu" for node in topology.nodes for d in node.devices):
-            return topology, "cuda"
-        if device == "cuda":
-            raise UsageError("--device cuda, but no GPU was found; see 'meshsweep topology', or use --device cpu")
-    return cpu.read(slots=ranks or CPU_RANKS), "cpu"
+    workload = make_workload(
+        model or ("tiny" if small else "1b"), batch or (8 if small else count), seq_len or (64 if small else 2048)
+    )
+    return Work(topology, Ranks(device=kind, per_node=topology.devices_per_node), workload, requests)
 
 
 def sweep_folder(results: Path, name: str | None) -> Path:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
+from harness.cli.machine import MachineOptions, device_options
+from harness.cli.options import Work, json_option, resolve, results_option, sweep_folder, work_options
 from harness.errors import UsageError
+from harness.layout.order import parse_order
 from harness.spec import Settings, SweepPlan
 from harness.store import SweepStore
 from harness.sweep.plan import make_plan
@@ -23,6 +25,15 @@ _DEFAULTS = Settings()
 
 @click.command()
 @work_options
+@device_options
+@click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
+@click.option(
+    "--mesh",
+    "contract_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Mesh contract (see 'meshsweep mesh'): only its shape is run, and every rank checks it.",
+)
 @click.option("--rounds", type=click.IntRange(1), default=_DEFAULTS.rounds, show_default=True, help="Fresh launches.")
 @click.option("--steps", type=click.IntRange(1), default=_DEFAULTS.timed_steps, show_default=True, help="Timed steps.")
 @click.option("--gate-steps", type=click.IntRange(10), default=_DEFAULTS.gate_steps, show_default=True)
@@ -58,6 +69,10 @@ def run(
     ranks: int | None,
     device: str,
     layout_texts: tuple[str, ...],
+    use_gpus: str | None,
+    order: str,
+    allow_cross_node_tp: bool,
+    contract_file: Path | None,
     rounds: int,
     steps: int,
     gate_steps: int,
@@ -78,9 +93,15 @@ def run(
     Examples:
       meshsweep run
       meshsweep run --ranks 8 --layouts hsdp_tp:r2s2t2,fsdp --rounds 5
+      meshsweep run --layouts hsdp:r2s2,hsdp:r2s2+order=dp_shard/dp_replicate/tp
       meshsweep run --model mypackage.models:build --batch 16 --seq-len 256
     """
-    work = resolve(model, batch, seq_len, ranks, device, layout_texts)
+    from harness.mesh import read_contract
+
+    contract = read_contract(contract_file) if contract_file else None
+    axes = parse_order(order) if contract is None else contract.order
+    machine = MachineOptions(use_gpus=use_gpus, order=axes)
+    work = resolve(model, batch, seq_len, ranks, device, layout_texts, machine)
     plan = make_plan(
         topology=work.topology,
         ranks=work.ranks,
@@ -99,6 +120,9 @@ def run(
         design=design,
         name=_checked_name(name),
         command=["meshsweep", *sys.argv[1:]],
+        allow_cross_node_tp=allow_cross_node_tp,
+        contract=contract,
+        env=_rank_env(work, use_gpus),
     )
     if dry_run:
         return _show_plan(plan, as_json)
@@ -117,6 +141,17 @@ def resume(sweep: str | None, results: Path, as_json: bool) -> int:
       meshsweep resume 20260102-030405-tiny-w4
     """
     return _drive(SweepStore.open(sweep_folder(results, sweep)), as_json)
+
+
+def _rank_env(work: Work, use_gpus: str | None) -> dict[str, str]:
+    """Make CUDA number devices as the listings do, and show ranks only the chosen ones."""
+    if work.ranks.device == "cpu":
+        return {}
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if use_gpus is not None:
+        indices = [str(device.index) for node in work.topology.nodes for device in node.devices]
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(indices)
+    return env
 
 
 def _settings(**values: object) -> Settings:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from harness.cli.machine import gap_notes, machine_options, make_options, placements_json, placements_text, resolve_on
-from harness.cli.options import json_option, results_option, sweep_folder, work_options
+from harness.cli.machine import gap_notes, machine_options, make_options
+from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
 
 
 @click.command()
@@ -63,16 +63,16 @@ def layouts(
       meshsweep layouts --model 70b --nodes 16 --gpus-per-node 8 --batch 128
       meshsweep layouts --from topo.txt --use-gpus 0-3 --order tp,dp_shard,dp_replicate
     """
+    from harness.cli.tables import placements_json, placements_text
     from harness.layout.candidates import candidates
 
     machine = make_options(files, nodes, gpus_per_node, use_gpus, order)
-    work = resolve_on(machine, model, batch, seq_len, ranks, device, layout_texts)
+    work = resolve(model, batch, seq_len, ranks, device, layout_texts, machine)
     found = candidates(
         work.requests,
         work.workload,
         work.ranks.world_size,
         work.topology,
-        order=machine.order,
         allow_cross_node_tp=allow_cross_node_tp,
     )
     if use_gpus is None:

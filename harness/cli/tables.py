@@ -8,22 +8,50 @@ from typing import Any
 
 from tabulate import tabulate
 
+from harness.layout import AXES
 from harness.layout.candidates import Candidates
 from harness.record import RunRecord
 from harness.spec import SweepPlan
 from harness.sweep.steps import History, next_launches, rankable
 
+_FOLDED = 6
 
-def candidates_text(found: Candidates) -> str:
-    """Legal layouts, then excluded ones with their rule."""
+
+def placements_text(found: Candidates) -> str:
+    """Legal layouts with where each lies, then excluded ones by rule, then notes."""
     rows = [
-        {"layout": layout.text, **dict(zip(("dp_replicate", "dp_shard", "tp"), layout.mesh.sizes, strict=True))}
-        for layout in found.layouts
+        {
+            "layout": layout.text,
+            **dict(zip(AXES, layout.mesh.sizes, strict=True)),
+            "node-aligned": "yes" if placement.node_aligned else "no",
+            "placement": placement.remark,
+        }
+        for layout, placement in zip(found.layouts, found.placements, strict=True)
     ]
-    text = tabulate(rows, headers="keys")
-    if found.excluded:
-        text += "\n\nexcluded:\n" + "\n".join(f"  {e.layout.text} [{e.rule}] {e.reason}" for e in found.excluded)
-    return text
+    lines = [tabulate(rows, headers="keys")]
+    by_rule: dict[str, list[str]] = {}
+    for one in found.excluded:
+        by_rule.setdefault(one.rule, []).append(f"  {one.layout.text}: {one.reason}")
+    for rule, reasons in by_rule.items():
+        lines += ["", f"excluded by {rule}:", *reasons[:_FOLDED]]
+        if len(reasons) > _FOLDED:
+            lines.append(f"  and {len(reasons) - _FOLDED} more; --json shows all")
+    lines += ["", *(f"note: {note}" for note in found.notes)] if found.notes else []
+    return "\n".join(lines)
+
+
+def placements_json(found: Candidates) -> dict[str, Any]:
+    """Layouts with their placement, exclusions, notes."""
+    return {
+        "layouts": [
+            {**layout.model_dump(mode="json"), "text": layout.text, "placement": placement.model_dump(mode="json")}
+            for layout, placement in zip(found.layouts, found.placements, strict=True)
+        ],
+        "excluded": [
+            {"layout": e.layout.model_dump(mode="json"), "rule": e.rule, "reason": e.reason} for e in found.excluded
+        ],
+        "notes": list(found.notes),
+    }
 
 
 def plan_text(plan: SweepPlan) -> str:

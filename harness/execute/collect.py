@@ -49,11 +49,7 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
                 launch_id=launch.launch_id,
                 launch_design=launch.design,
                 spec=spec,
-                status="measured"
-                if done
-                else "failed"
-                if blamed and not _in_company(launch, blamed)
-                else "interrupted",
+                status="measured" if done else "failed" if failed else "interrupted",
                 failure=blamed,
                 started_at=datetime.fromtimestamp(started_unix, UTC).isoformat(timespec="milliseconds"),
                 wall_s=outcome.wall_s if outcome else max(0.0, time.time() - started_unix),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -72,8 +72,8 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def submit(sweep_folder: Path, launches: Sequence[Path]) -> LocalJob:
-    """Submit one job that runs the launches in order.
+def submit(sweep_folder: Path, launches: Sequence[Path], rank_env: Mapping[str, str]) -> LocalJob:
+    """Submit one job that runs the launches in order, with ``rank_env`` set for its ranks.
 
     Raises:
         ExecutionError: submitit could not start it.
@@ -87,7 +87,7 @@ def submit(sweep_folder: Path, launches: Sequence[Path]) -> LocalJob:
     executor = submitit.LocalExecutor(folder=folder)
     executor.update_parameters(timeout_min=limit_s / 60, tasks_per_node=1, gpus_per_node=devices)
     # submitit's controller overwrites CUDA_VISIBLE_DEVICES
-    env = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    env = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES"), **rank_env}
     try:
         job = executor.submit(run_job, tuple(str(path.resolve()) for path in launches), env)
     except OSError as error:

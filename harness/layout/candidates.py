@@ -47,13 +47,22 @@ def default_requests(world_size: int) -> tuple[LayoutRequest, ...]:
     return tuple(LayoutRequest(strategy=s.name) for s in STRATEGIES.values() if s.default)
 
 
+def with_order(requests: Sequence[LayoutRequest], order: tuple[str, ...]) -> tuple[LayoutRequest, ...]:
+    """The requests with their axes in ``order`` on the devices, where they have several axes and no order of theirs."""
+    return tuple(
+        request.model_copy(update={"options": request.options.model_copy(update={"order": order})})
+        if "order" in get_strategy(request.strategy).options and request.options.order == AXES
+        else request
+        for request in requests
+    )
+
+
 def candidates(
     requests: Sequence[LayoutRequest],
     workload: Workload,
     world_size: int,
     topology: Topology | None = None,
     *,
-    order: Sequence[str] = AXES,
     allow_cross_node_tp: bool = False,
 ) -> Candidates:
     """Turn requests into layouts; with a topology also say where each lies, node-aligned ones first.
@@ -66,8 +75,7 @@ def candidates(
         UsageError: no request leaves a legal layout, or the topology has too few devices.
     """
     machine = None if topology is None else first_devices(topology, world_size)
-    placer = None if machine is None else Placer(machine, order, allow_cross_node_tp=allow_cross_node_tp)
-    collected = _Collected(workload, world_size, placer)
+    collected = _Collected(workload, world_size, machine, allow_cross_node_tp)
     for request in requests or default_requests(world_size):
         if request.mesh is not None:
             collected.add(Layout(strategy=request.strategy, mesh=request.mesh, options=request.options))
@@ -92,8 +100,12 @@ def candidates(
 class _Collected:
     """Layouts with their placement and exclusions gathered so far."""
 
-    def __init__(self, workload: Workload, world_size: int, placer: Placer | None) -> None:
-        self._workload, self._world_size, self._placer = workload, world_size, placer
+    def __init__(
+        self, workload: Workload, world_size: int, machine: Topology | None, allow_cross_node_tp: bool
+    ) -> None:
+        self._workload, self._world_size = workload, world_size
+        self._machine, self._allow_cross_node_tp = machine, allow_cross_node_tp
+        self._placers: dict[tuple[str, ...], Placer] = {}
         self.layouts: dict[Layout, Placement | None] = {}
         self.excluded: list[Excluded] = []
 
@@ -105,9 +117,12 @@ class _Collected:
         """
         check_layout(layout, self._workload, self._world_size)
         placement = None
-        if self._placer is not None:
-            placement = self._placer.place(layout)
-            self._placer.check(layout, placement)
+        if self._machine is not None:
+            order = layout.options.order
+            if order not in self._placers:
+                self._placers[order] = Placer(self._machine, order, allow_cross_node_tp=self._allow_cross_node_tp)
+            placement = self._placers[order].place(layout)
+            self._placers[order].check(layout, placement)
         self.layouts.setdefault(layout, placement)
 
     def expand(self, request: LayoutRequest) -> None:

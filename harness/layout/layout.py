@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import ValidationError, field_validator
 
 from harness.base import Frozen
 from harness.errors import UnknownNameError, UsageError
-from harness.layout.mesh import Mesh, parse_mesh
+from harness.layout.mesh import AXES, Mesh, parse_mesh
 from harness.layout.strategies import get_strategy
 
 
@@ -22,6 +22,14 @@ class LayoutOptions(Frozen):
     sequence_parallel: bool = False
     loss_parallel: bool = False
     compile: bool = False
+    order: tuple[str, ...] = AXES  # axes outermost first; the last one runs fastest over devices
+
+    @field_validator("order")
+    @classmethod
+    def _order_names_each_axis(cls, order: tuple[str, ...]) -> tuple[str, ...]:
+        if sorted(order) != sorted(AXES):
+            raise ValueError(f"must name each of {'/'.join(AXES)} once, outermost first")
+        return order
 
     def changed(self) -> dict[str, Any]:
         """The options that differ from their default, by name."""
@@ -47,7 +55,7 @@ class Layout(Frozen):
         return "+".join([f"{self.strategy}:{self.mesh.short}", *self._option_texts()])
 
     def _option_texts(self) -> list[str]:
-        return [f"{k}={str(v).lower()}" for k, v in self.options.changed().items()]
+        return [f"{name}={option_text(value)}" for name, value in self.options.changed().items()]
 
 
 class LayoutRequest(Frozen):
@@ -58,11 +66,18 @@ class LayoutRequest(Frozen):
     options: LayoutOptions = LayoutOptions()
 
 
+def option_text(value: Any) -> str:
+    """An option's value as it is written in a layout's text."""
+    return "/".join(value) if isinstance(value, tuple) else str(value).lower()
+
+
 def _option_value(name: str, text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
     if name == "reshard_after_forward" and text.isdecimal():
         return int(text)
+    if name == "order":
+        return tuple(text.split("/"))
     return text
 
 
@@ -86,7 +101,7 @@ def parse_options(texts: list[str]) -> LayoutOptions:
         first = error.errors()[0]
         bad = str(first["loc"][0])
         raise UsageError(
-            f"layout option {bad}={values[bad]} does not fit: {first['msg']}; "
+            f"layout option {bad}={option_text(values[bad])} does not fit: {first['msg']}; "
             f"booleans are true or false, see 'meshsweep layouts --help'"
         ) from None
 

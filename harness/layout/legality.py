@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from harness.errors import IllegalLayoutError
-from harness.layout.layout import Layout, LayoutOptions
+from harness.layout.layout import Layout, LayoutOptions, option_text
 from harness.layout.mesh import AXES, Mesh
 from harness.layout.strategies import STRATEGIES, Strategy, get_strategy
 from harness.workload import Workload
@@ -85,7 +85,7 @@ def _check_options(strategy: Strategy, layout: Layout) -> None:
             takers = [s.name for s in STRATEGIES.values() if name in s.options]
             raise IllegalLayoutError(
                 "option",
-                f"{strategy.name} does not take {name}={str(value).lower()}; leave it out, or use one of: "
+                f"{strategy.name} does not take {name}={option_text(value)}; leave it out, or use one of: "
                 f"{', '.join(takers)}",
             )
     _check_reshard(layout.strategy, layout.mesh, layout.options)

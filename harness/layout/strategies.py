@@ -18,16 +18,21 @@ class Strategy:
 
     Attributes:
         axes: the mesh axes that it uses; each of them must be at least 2, all others 1.
-        options: the layout options that mean something to it.
+        own_options: the layout options that mean something to it, besides those that its axes bring.
         module: where its ``parallelize`` lives; imported on ranks only.
         default: whether an unrestricted sweep tries it.
     """
 
     name: str
     axes: tuple[str, ...]
-    options: frozenset[str]
+    own_options: frozenset[str]
     summary: str
     default: bool = True
+
+    @property
+    def options(self) -> frozenset[str]:
+        """The layout options that it takes: its own, and the order of its axes if it has several."""
+        return self.own_options | ({"order"} if len(self.axes) > 1 else set())
 
     @property
     def module(self) -> str:

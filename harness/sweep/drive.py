@@ -52,7 +52,7 @@ def drive(store: SweepStore, observer: Observer | None = None) -> tuple[RunRecor
             folders.append(store.launch_folder(launch.launch_id))
             write_launch(folders[-1], launch)
         observer.launched(launches)
-        job = jobs.submit(store.folder, folders)
+        job = jobs.submit(store.folder, folders, plan.env)
         _watch(store, job, observer)
         _collect_all(store, observer)
     return store.records()

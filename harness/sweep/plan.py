@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
+from harness.errors import UsageError
 from harness.layout import Layout, LayoutRequest, Mesh
 from harness.layout.candidates import candidates
+from harness.mesh.contract import MeshContract
 from harness.spec import Design, Pruned, Ranks, Settings, SweepPlan
 from harness.topology.model import Topology
 from harness.workload import Workload
@@ -25,13 +27,20 @@ def make_plan(
     design: Design | Literal["auto"] = "auto",
     name: str | None = None,
     command: Sequence[str] = (),
+    allow_cross_node_tp: bool = False,
+    contract: MeshContract | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> SweepPlan:
-    """A plan of every candidate, those that will run and those that will not.
+    """A plan of every candidate on exactly the devices of ``topology``, those that will run and those that will not.
 
     Raises:
-        UsageError: a request is illegal, or none leaves a legal layout.
+        UsageError: a request is illegal, none leaves a legal layout, or none has the contract's mesh.
     """
-    found = candidates(requests, workload, ranks.world_size)
+    found = candidates(requests, workload, ranks.world_size, topology, allow_cross_node_tp=allow_cross_node_tp)
+    layouts, pruned = found.layouts, [Pruned(layout=e.layout, rule=e.rule, reason=e.reason) for e in found.excluded]
+    if contract is not None:
+        layouts, others = _of_contract(layouts, contract)
+        pruned += others
     now = datetime.now(UTC)
     return SweepPlan(
         name=name or f"{now:%Y%m%d-%H%M%S}-{workload.model.name}-w{ranks.world_size}",
@@ -44,6 +53,20 @@ def make_plan(
         seed=seed,
         design=design,
         reference=Layout(strategy="single", mesh=Mesh()),
-        layouts=found.layouts,
-        pruned=tuple(Pruned(layout=e.layout, rule=e.rule, reason=e.reason) for e in found.excluded),
+        layouts=layouts,
+        pruned=tuple(pruned),
+        contract=contract,
+        env=dict(env or {}),
     )
+
+
+def _of_contract(layouts: Sequence[Layout], contract: MeshContract) -> tuple[tuple[Layout, ...], list[Pruned]]:
+    shape = contract.mesh.signature
+    kept = tuple(layout for layout in layouts if layout.mesh == contract.mesh)
+    if not kept:
+        raise UsageError(
+            f"no layout has the mesh {shape} of contract {contract.name!r}; the candidates' meshes are "
+            f"{', '.join(sorted({layout.mesh.signature for layout in layouts}))}"
+        )
+    reason = f"its mesh is not {shape}, which contract {contract.name!r} fixes"
+    return kept, [Pruned(layout=x, rule="mesh_contract", reason=reason) for x in layouts if x not in kept]

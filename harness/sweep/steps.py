@@ -57,7 +57,12 @@ def next_launches(plan: SweepPlan, records: Sequence[RunRecord], launched: int) 
     ]
     if verify:
         return tuple(
-            Launch(launch_id=_launch_id(launched + i, run.layout.label, "verify"), runs=(run,), design="launches")
+            Launch(
+                launch_id=_launch_id(launched + i, run.layout.label, "verify"),
+                runs=(run,),
+                design="launches",
+                contracts=(plan.contract_of(run.layout),),
+            )
             for i, run in enumerate(verify, start=1)
         )
     return _timing_launches(history, launched)
@@ -80,6 +85,7 @@ def _timing_launches(history: History, launched: int) -> tuple[Launch, ...]:
             launch_id=_launch_id(launched + i, runs[0].layout.label if len(runs) == 1 else "", f"time-round{repeat}"),
             runs=runs,
             design=design,
+            contracts=tuple(plan.contract_of(run.layout) for run in runs),
         )
         for i, (repeat, runs) in enumerate(groups, start=1)
     )

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from harness.layout import Mesh
+from harness.layout.order import ranks_by_slot
 from harness.mesh.check import MeshContractError, RankFacts, check_ranks
 from harness.mesh.contract import MeshContract
 
@@ -32,7 +33,7 @@ def rank_facts(contract: MeshContract, layout_mesh: Mesh) -> RankFacts:
     device = torch.cuda.current_device() if "nccl" in str(dist.get_backend_config()) else None
     uuid, pci_bus = _identity(device) if device is not None else (None, None)
     return RankFacts(
-        rank=dist.get_rank(),
+        rank=ranks_by_slot(layout_mesh, contract.order)[dist.get_rank()],
         host=os.environ.get("SLURMD_NODENAME") or platform.node(),
         local_rank=int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0),
         world_size=dist.get_world_size(),

@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from harness.layout import AXES, Layout, get_strategy
+from harness.layout.order import slots
 from harness.train.weights import FullTensor, clean_name, materialise
 from harness.workload import ModelDefinition
 
@@ -35,7 +36,14 @@ class Context:
         """The device mesh of the strategy's axes, outermost first, with their names."""
         axes = get_strategy(self.layout.strategy).axes
         sizes = dict(zip(AXES, self.layout.mesh.sizes, strict=True))
-        return init_device_mesh(self.device.type, tuple(sizes[a] for a in axes), mesh_dim_names=axes)
+        shape = tuple(sizes[a] for a in axes)
+        if self.layout.options.order == AXES:
+            return init_device_mesh(self.device.type, shape, mesh_dim_names=axes)
+        return DeviceMesh(self.device.type, self.places().view(shape), mesh_dim_names=axes)
+
+    def places(self) -> Tensor:
+        """Process ranks in the mesh's own order: which process sits at each place of the mesh."""
+        return torch.tensor(slots(self.layout.mesh, self.layout.options.order))
 
     def materialise(self, model: nn.Module) -> None:
         """Give the model its storage and initial weights."""

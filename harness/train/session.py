@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from harness.layout.order import ranks_by_slot
 from harness.spec import RunSpec
 from harness.train.blocks import prepare_blocks
 from harness.train.data import local_batch
@@ -33,12 +34,14 @@ class Session:
     """Builds the layout of ``spec`` on this rank and trains it step by step.
 
     Attributes:
+        rank: this process's place in the mesh; its rank in the process group where axes lie in their usual order.
         model: the parallelised module.
         optimizer: AdamW (what is timed) or SGD (what the equivalence gate uses).
     """
 
     def __init__(self, spec: RunSpec, device: torch.device, optimizer: OptimizerName, seed: int | None = None) -> None:
-        self.spec, self.device, self.rank = spec, device, dist.get_rank()
+        self.spec, self.device = spec, device
+        self.rank = ranks_by_slot(spec.layout.mesh, spec.layout.options.order)[dist.get_rank()]
         seed = spec.seed if seed is None else seed
         model_def = model_definition(spec.workload)
         context = Context(spec.layout, model_def, device, full_tensors(model_def, seed))

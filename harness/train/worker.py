@@ -19,6 +19,7 @@ from harness.measure.memory import peak_memory
 from harness.spec import Launch, RunSpec
 from harness.train.checkpoint import measure_checkpoint
 from harness.train.equivalence import gate_samples
+from harness.train.mesh_check import check_mesh
 from harness.train.process_group import join, pick_device
 from harness.train.session import Session
 from harness.train.timing import time_launch
@@ -73,6 +74,8 @@ def run_launch(folder: Path) -> None:
     rank = dist.get_rank()
     device = torch.device("cpu") if launch.ranks.device == "cpu" else torch.device("cuda", torch.cuda.current_device())
     reporter = Reporter(folder, rank, launch)
+    for spec, contract in zip(launch.runs, launch.contracts, strict=False):
+        check_mesh(contract, spec.layout.mesh)
     reporter.sample("ground", 0, ground=ground(device))
     if launch.runs[0].purpose == "verify":
         for index, spec in enumerate(launch.runs):

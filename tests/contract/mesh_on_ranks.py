@@ -24,7 +24,7 @@ def real_groups(layout: Layout) -> tuple[dict[str, list[list[int]]], dict[str, i
 
 def groups_by_hand(dp_replicate: int, dp_shard: int) -> tuple[dict[str, list[list[int]]], dict[str, int]]:
     """The same of ``manual_hsdp``'s mesh."""
-    return _described(grouped_by_hand(dp_replicate, dp_shard, "cpu"))
+    return _described(grouped_by_hand(torch.arange(dp_replicate * dp_shard).view(dp_replicate, dp_shard), "cpu"))
 
 
 def slices() -> dict[str, Any]:

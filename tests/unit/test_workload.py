@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_an_unknown_model_lists_the_presets() -> None:
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "users_model.py").write_text(
         "from harness.workload import ModelDefinition, PRESETS\n"
         "def good(): return ModelDefinition(shape=PRESETS['tiny'], build=lambda: None)\n"
@@ -56,7 +57,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     )
     (tmp_path / "users_broken.py").write_text("import nothing_of_that_name\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield "users_model"  # type: ignore[misc]
+    yield "users_model"
     sys.modules.pop("users_model", None)
 
 

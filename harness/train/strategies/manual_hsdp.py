@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from harness.train.parallel import Context, Parallel
@@ -13,18 +12,18 @@ from harness.train.strategies._sharding import shard
 
 def parallelize(model: nn.Module, context: Context) -> Parallel:
     mesh = context.layout.mesh
-    shard(model, grouped_by_hand(mesh.dp_replicate, mesh.dp_shard, context.device.type), context)
+    ranks = context.places().view(mesh.dp_replicate, mesh.dp_shard)
+    shard(model, grouped_by_hand(ranks, context.device.type), context)
     context.materialise(model)
     return Parallel(model)
 
 
-def grouped_by_hand(dp_replicate: int, dp_shard: int, device_type: str) -> DeviceMesh:
-    """Rank r has replicate coordinate r // dp_shard and shard coordinate r % dp_shard.
+def grouped_by_hand(ranks: Tensor, device_type: str) -> DeviceMesh:
+    """A mesh over ``ranks`` (dp_replicate, dp_shard): its columns replicate, its rows shard.
 
     Every rank takes part in making every group, also those that it is not in.
     """
     rank = dist.get_rank()
-    ranks = torch.arange(dp_replicate * dp_shard).view(dp_replicate, dp_shard)
     mine = []
     for rows in (ranks.t().tolist(), ranks.tolist()):
         groups = [(row, dist.new_group(row)) for row in rows]

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import IllegalLayoutError, UsageError
 from harness.layout import parse_layout
-from harness.layout.candidates import Candidates, candidates
+from harness.layout.candidates import Candidates, candidates, default_requests, with_order
 from harness.layout.order import parse_order
 from harness.layout.subset import described, use_gpus
 from harness.topology.model import Device, Node, Topology
@@ -93,7 +93,9 @@ def test_a_mesh_asked_for_with_tp_across_nodes_is_refused() -> None:
 
 
 def test_an_order_with_tp_outermost_makes_tp_cross() -> None:
-    found = candidates((), TINY, 16, TWO_BY_EIGHT, order=parse_order("tp,dp_shard,dp_replicate"))
+    found = candidates(
+        with_order(default_requests(16), parse_order("tp,dp_shard,dp_replicate")), TINY, 16, TWO_BY_EIGHT
+    )
     assert all(layout.mesh.tp == 1 for layout in found.layouts)
     assert "let tp run fastest with --order dp_replicate,dp_shard,tp" in next(
         e.reason for e in found.excluded if e.rule == "cross_node_tp"
