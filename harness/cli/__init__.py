@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -47,6 +48,10 @@ def _run(argv: Sequence[str] | None) -> int:
     except MeshsweepError as error:
         click.echo(f"meshsweep: {error}", err=True)
         return error.exit_code
+    except BrokenPipeError:
+        # whoever read our output has gone; leave stdout alone, or the interpreter complains at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (KeyboardInterrupt, click.Abort):
         click.echo("meshsweep: interrupted; what was measured is kept, 'meshsweep resume' runs the rest", err=True)
         return INTERRUPTED

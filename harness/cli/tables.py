@@ -8,6 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from harness.execute.jobs import find
 from harness.layout import AXES
 from harness.layout.candidates import Candidates
 from harness.record import RunRecord
@@ -133,5 +134,8 @@ def status_text(plan: SweepPlan, records: Sequence[RunRecord], folder: Path) -> 
         for row in status_rows(plan, records)
     ]
     left = next_launches(plan, records, 0)
+    job = find(folder)
+    if job is not None:
+        return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\nrunning: job {job.file.job_id} on {job.file.host}"
     end = "complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them"
     return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n{end}"

@@ -40,7 +40,11 @@ def drive(store: SweepStore, observer: Observer | None = None) -> tuple[RunRecor
 
     On Ctrl-C every process of the sweep is ended and what was measured is recorded before KeyboardInterrupt goes on.
     """
-    observer = observer or Silent()
+    with store.driving():
+        return _drive(store, observer or Silent())
+
+
+def _drive(store: SweepStore, observer: Observer) -> tuple[RunRecord, ...]:
     plan = store.plan()
     left = jobs.find(store.folder)
     if left is not None:
