@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ def blame(folder: Path, cancelled: bool) -> tuple[Failure | None, int | None]:
     if cancelled or (outcome and all(end.ok for end in outcome.ends)):
         return None, None
     if outcome is None:
-        rank = _laggard(positions)
+        rank = _laggard(positions, ())
         position = None if rank is None else positions[rank]
         message = "the job ended without a trace: its own process was ended from outside, or its host went down"
         return _failure(folder, None, FailureClass.LOST, position, message, rank), position.run if position else 0
@@ -145,16 +145,20 @@ def blame(folder: Path, cancelled: bool) -> tuple[Failure | None, int | None]:
         failure_class = FailureClass.TIME_LIMIT
         message = f"no end after {outcome.wall_s:.0f} s, the limit of this launch"
     if failure_class in (FailureClass.TIME_LIMIT, FailureClass.COLLECTIVE_TIMEOUT):
-        rank = _laggard(positions)
+        rank = _laggard(positions, hung)
     position = positions[rank] if rank is not None and rank < len(positions) else None
     run = position.run if position else 0
     return _failure(folder, outcome.host, failure_class, position, message, rank), run
 
 
-def _laggard(positions: list[Position]) -> int | None:
+def _laggard(positions: list[Position], hung: Sequence[int]) -> int | None:
+    """The rank behind all others; among equals one that never came back, while others timed out on it."""
     if not positions:
         return None
-    return min(range(len(positions)), key=lambda rank: (positions[rank].sequence, positions[rank].since))
+    return min(
+        range(len(positions)),
+        key=lambda rank: (positions[rank].sequence, rank not in hung, positions[rank].since),
+    )
 
 
 def _failure(

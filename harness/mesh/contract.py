@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from harness.base import Frozen, digest
 from harness.errors import UsageError
@@ -67,6 +67,8 @@ class Slot(NamedTuple):
 class MeshContract(Frozen):
     """The definition that every rank of a job must hold. ``order``: axes, the fastest over devices last."""
 
+    # the file says `schema`; inside other JSON the field keeps its own name
+    model_config = ConfigDict(validate_by_name=True)
     schema_version: int = Field(default=SCHEMA, alias="schema")
     name: str = Field(default="default", min_length=1)
     order: tuple[str, ...] = AXES
