@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from harness import __version__
+from harness.cli.classify import classify
 from harness.cli.doctor import doctor
 from harness.cli.mesh import mesh
 from harness.cli.run import resume, run
@@ -27,7 +28,7 @@ def cli() -> None:
     """
 
 
-for command in (topology, layouts, mesh, doctor, run, resume, status, report):
+for command in (topology, layouts, mesh, doctor, run, resume, status, report, classify):
     cli.add_command(command)
 
 
