@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -28,23 +29,21 @@ def classify(files: tuple[Path, ...], as_json: bool) -> int:
 
     verdicts = [(str(path), classify_text(_read(path))) for path in files]
     for name, verdict in verdicts:
-        place = "".join(
-            f", {word} {value}" for word, value in (("rank", verdict.rank), ("host", verdict.host)) if value
-        )
+        known = {"rank": verdict.rank, "host": verdict.host}
+        place = "".join(f", {word} {value}" for word, value in known.items() if value is not None)
         detail = f" ({verdict.detail})" if verdict.detail else ""
         click.echo(f"{name}: {verdict.failure}{place}: {verdict.rule}{detail}", err=as_json)
         if verdict.line:
             click.echo(f"    {verdict.line}", err=as_json)
     if as_json:
-        click.echo(
-            json.dumps([{"file": name, **verdict.model_dump(mode="json")} for name, verdict in verdicts], indent=1)
-        )
+        document = [{"file": name, **verdict.model_dump(mode="json")} for name, verdict in verdicts]
+        click.echo(json.dumps(document, indent=1))
     return 0
 
 
 def _read(path: Path) -> str:
     try:
-        data = click.get_binary_stream("stdin").read() if str(path) == "-" else path.read_bytes()
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}; give the saved output of a job") from error
     return data.decode("utf-8", errors="replace")
