@@ -12,6 +12,7 @@ from harness import __version__
 from harness.cli.classify import classify
 from harness.cli.doctor import doctor
 from harness.cli.mesh import mesh
+from harness.cli.nightly import nightly
 from harness.cli.run import resume, run
 from harness.cli.show import layouts, report, status, topology
 from harness.errors import MeshsweepError
@@ -28,7 +29,7 @@ def cli() -> None:
     """
 
 
-for command in (topology, layouts, mesh, doctor, run, resume, status, report, classify):
+for command in (topology, layouts, mesh, doctor, run, resume, status, report, classify, nightly):
     cli.add_command(command)
 
 
