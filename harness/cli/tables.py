@@ -8,7 +8,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from harness.execute.jobs import find
+from harness.execute.jobs import LocalJob, find
+from harness.launch.progress import read
 from harness.layout import AXES
 from harness.layout.candidates import Candidates
 from harness.record import RunRecord
@@ -133,9 +134,19 @@ def status_text(plan: SweepPlan, records: Sequence[RunRecord], folder: Path) -> 
         {**row, "verified": "yes" if row["verified"] else "no", "rounds": f"{row['rounds']}/{plan.settings.rounds}"}
         for row in status_rows(plan, records)
     ]
-    left = next_launches(plan, records, 0)
+    table = f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n"
     job = find(folder)
     if job is not None:
-        return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\nrunning: job {job.file.job_id} on {job.file.host}"
-    end = "complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them"
-    return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n{end}"
+        return f"{table}running: job {job.file.job_id} on {job.file.host}, {_under_way(folder, job)}"
+    left = next_launches(plan, records, 0)
+    return table + ("complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them")
+
+
+def _under_way(folder: Path, job: LocalJob) -> str:
+    """What a job is at: the launch that has begun and has no outcome yet."""
+    for name in job.file.launches:
+        launch = folder / "launches" / name
+        positions = read(launch)
+        if positions and not (launch / "outcome.json").exists():
+            return f"launch {name}, phase {max(positions).phase}"
+    return "starting"
