@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from harness.base import Frozen, digest
 from harness.errors import UsageError
@@ -66,6 +66,9 @@ class Slot(NamedTuple):
 
 class MeshContract(Frozen):
     """The definition that every rank of a job must hold. ``order``: axes, the fastest over devices last."""
+
+    # files say ``schema``, models stored inside others ``schema_version``
+    model_config = ConfigDict(populate_by_name=True)
 
     schema_version: int = Field(default=SCHEMA, alias="schema")
     name: str = Field(default="default", min_length=1)

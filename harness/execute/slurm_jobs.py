@@ -1,0 +1,366 @@
+"""Jobs through submitit's Slurm executor: one a launch; submitted, watched, found again, ended.
+
+The text of each job is ours and not submitit's: submitit puts values into ``#SBATCH`` lines, where a line break in one
+begins a command, and asks for a signal 90 s before the limit, which a short job gets as soon as it starts. What is
+used of submitit is the rest: pickled calls, output files by job and task, and the task's own entry.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ExecutionError, UsageError
+from harness.execute.agent import launch_limit_s, run_task
+from harness.execute.jobs import Job
+from harness.failure import FailureClass
+from harness.launch.folder import ended_well, read_launch, write_launch
+from harness.launch.job_file import JobEnd, SlurmJobFile, read_job_file, write_job_file
+from harness.launch.progress import started
+from harness.slurm import commands
+from harness.slurm.commands import ControllerSilent
+from harness.slurm.profile import SlurmOptions
+from harness.slurm.script import JobRequest, Submission, job_name, submission
+from harness.slurm.state import NEVER, REFUSED, UNKNOWN, JobStatus
+from harness.spec import Launch
+from harness.store import SweepStore
+
+MARGIN_S = 120.0
+SILENT_LIMIT_S = 900.0
+COMPLETING_LIMIT_S = 60.0
+FILES_WITHIN_S = 20.0
+END_WITHIN_S = 60.0
+GONE_POLLS = 2
+SILENT_POLL_S = 2.0
+
+
+class Refused(ExecutionError):
+    """sbatch did not take a job, and never will."""
+
+
+class Queue:
+    """The queue as last seen, asked once for all jobs and at most every ``every_s`` seconds."""
+
+    def __init__(self, every_s: float = 2.0) -> None:
+        self._every_s = every_s
+        self._ids: set[str] = set()
+        self._seen: dict[str, JobStatus] = {}
+        self._asked = -math.inf
+        self._silent_since: float | None = None
+        self.polls = 0
+
+    def watch(self, job_id: str) -> None:
+        self._ids.add(job_id)
+        self._asked = -math.inf
+
+    def forget(self, job_id: str) -> None:
+        self._ids.discard(job_id)
+
+    def status(self, job_id: str) -> JobStatus | None:
+        """The job as the queue has it; None if it is not there.
+
+        Raises:
+            ControllerSilent: for longer than may be waited for.
+        """
+        if time.monotonic() - self._asked >= self._every_s:
+            self.heard(lambda: self._refresh())
+        return self._seen.get(job_id)
+
+    def _refresh(self) -> None:
+        self._asked = time.monotonic()
+        self._seen = commands.queue(sorted(self._ids))
+        self.polls += 1
+
+    def heard(self, ask: Callable[[], None]) -> bool:
+        """Whether the controller answered ``ask``; jobs go on meanwhile, so its silence is borne for a while."""
+        try:
+            ask()
+        except ControllerSilent as error:
+            now = time.monotonic()
+            self._silent_since = self._silent_since or now
+            if now - self._silent_since > SILENT_LIMIT_S:
+                raise ControllerSilent(
+                    f"{error}, for {SILENT_LIMIT_S / 60:.0f} minutes now; jobs go on, 'meshsweep resume' collects them"
+                ) from error
+            return False
+        self._silent_since = None
+        return True
+
+
+class SlurmJob:
+    """One job of one launch."""
+
+    def __init__(self, folder: Path, file: SlurmJobFile, queue: Queue) -> None:
+        self.folder, self.file, self._queue = folder, file, queue
+        self._last: JobStatus | None = None
+        self._completing_since: float | None = None
+        self._missed_at: list[int] = []
+        if file.job_id is not None and file.end is None:
+            queue.watch(file.job_id)
+
+    @property
+    def launches(self) -> tuple[str, ...]:
+        return (self.folder.name,)
+
+    @property
+    def job_id(self) -> str:
+        return self.file.job_id or "?"
+
+    @property
+    def state(self) -> str:
+        if self.file.end is not None:
+            return self.file.end.status.state
+        return self._last.state if self._last else "SUBMITTED"
+
+    def over(self, launch_id: str) -> bool:
+        """Only a launch that ended well is: what a failed one died of, the scheduler may yet say."""
+        return ended_well(self.folder, read_launch(self.folder))
+
+    def poll(self) -> bool:
+        """Whether the job lives. When it has ended, how is kept in its file."""
+        if self.file.end is not None or self.file.job_id is None:
+            return False
+        status = self._queue.status(self.file.job_id)
+        if status is not None and status.active:
+            self._last, self._missed_at = status, []
+            return self._still(status)
+        if status is None and self._queue.polls not in self._missed_at:
+            self._missed_at.append(self._queue.polls)
+        if status is None and len(self._missed_at) < GONE_POLLS:
+            return True
+        return self._ask_how()
+
+    def _still(self, status: JobStatus) -> bool:
+        """An active job lives, but for one that can never start and one that a dead node keeps from completing."""
+        if status.never:
+            self._end_by_us(status, NEVER, f"the job can never start: {status.reason}")
+        elif status.held_after_launch:
+            self._end_by_us(status, "LAUNCH_FAILED", "a node could not start the job, and Slurm holds it")
+        elif status.state == "COMPLETING":
+            self._completing_since = self._completing_since or time.monotonic()
+            if time.monotonic() - self._completing_since > COMPLETING_LIMIT_S:
+                return self._ask_how()
+        else:
+            self._completing_since = None
+        return self.file.end is None
+
+    def _end_by_us(self, status: JobStatus, state: str, message: str) -> None:
+        commands.cancel(self.job_id)
+        self.ended(status.model_copy(update={"state": state}), message)
+
+    def _ask_how(self) -> bool:
+        found: list[JobStatus] = []
+        if not self._queue.heard(lambda: found.append(commands.details(self.job_id))):
+            return True
+        (status,) = found
+        if status.active and status.state != "COMPLETING":
+            return True
+        if status.state == "COMPLETED":
+            _wait_until(lambda: ended_well(self.folder, read_launch(self.folder)), FILES_WITHIN_S)
+        self.ended(status)
+        return False
+
+    def ended(self, status: JobStatus, message: str = "") -> None:
+        """Keep how the job ended."""
+        lost = commands.down(status.nodes) if status.state in ("NODE_FAIL", "LAUNCH_FAILED") else ()
+        self.file = self.file.model_copy(update={"end": JobEnd(status=status, message=message, down=lost)})
+        write_job_file(self.folder, self.file)
+        self._queue.forget(self.job_id)
+
+    def cancel(self) -> None:
+        """End the job and wait until Slurm says that it has ended.
+
+        Raises:
+            ExecutionError: it lives on.
+        """
+        if self.file.job_id is None or self.file.end is not None:
+            return
+        commands.cancel(self.file.job_id)
+        if not _wait_until(lambda: not self.poll(), END_WITHIN_S):
+            raise ExecutionError(f"job {self.job_id} lives {END_WITHIN_S:.0f} s after scancel; try again later")
+
+
+class SlurmJobs:
+    """A sweep's jobs, one a launch, at most ``max_jobs`` at a time."""
+
+    outlive = True
+    poll_s = 0.5
+
+    def __init__(self, store: SweepStore, options: SlurmOptions, env: Mapping[str, str]) -> None:
+        _check_folder(store.folder)
+        self._store, self._options, self._env = store, options, env
+        self.queue = Queue()
+
+    def find(self) -> list[Job]:
+        """Jobs of launches that are not recorded yet, whether they still run or not."""
+        found: list[Job] = []
+        for folder in sorted((self._store.folder / "launches").glob("*")):
+            file = read_job_file(folder)
+            if file is None or (folder / "collected").exists():
+                continue
+            while not self.queue.heard(lambda: found.extend(self._adopt(folder, file))):  # noqa: B023
+                time.sleep(SILENT_POLL_S)
+        return found
+
+    def _adopt(self, folder: Path, file: SlurmJobFile) -> list[SlurmJob]:
+        """The job of a launch, if any; one whose submission was cut short is looked for by its name."""
+        if file.job_id is None and file.end is None:
+            ids = commands.named(file.name)
+            if not ids and not started(folder):
+                return []
+            file = file.model_copy(update={"job_id": ids[-1] if ids else None})
+            if not ids:
+                gone = JobStatus(job_id="?", state=UNKNOWN, source="none")
+                file = file.model_copy(update={"end": JobEnd(status=gone)})
+            write_job_file(folder, file)
+        return [SlurmJob(folder, file, self.queue)]
+
+    def take(self, waiting: int, running: int) -> int:
+        most = self._options.max_jobs
+        return int(waiting > 0 and (most is None or running < most))
+
+    def submit(self, launches: Sequence[Launch]) -> Job | None:
+        """Submit one launch; None while the controller does not answer. A refused job comes back as an ended one."""
+        (launch,) = launches
+        found: list[Job] = []
+        if not self.queue.heard(lambda: found.append(self._submit(launch))):
+            time.sleep(SILENT_POLL_S)
+            return None
+        return found[0]
+
+    def _submit(self, launch: Launch) -> SlurmJob:
+        """Submit a launch once: an answer that was lost may belong to a job that was taken."""
+        folder = self._store.launch_folder(launch.launch_id)
+        write_launch(folder, launch)
+        file = read_job_file(folder)
+        if file is not None and (left := self._adopt(folder, file)):
+            return left[0]
+        avoid = failed_hosts(self._store, launch)
+        return submit_launch(folder, launch, self._options, self._env, self.queue, self._store.folder.name, avoid)
+
+
+def failed_hosts(store: SweepStore, launch: Launch) -> tuple[str, ...]:
+    """Nodes on which an earlier attempt of these runs ended by the node's own fault."""
+    runs = {run.run_id for run in launch.runs}
+    faults = (FailureClass.NODE_FAILURE, FailureClass.HARDWARE)
+    hosts = [
+        record.failure.host
+        for record in store.records()
+        if record.run_id in runs and record.failure and record.failure.failure_class in faults
+    ]
+    return tuple(dict.fromkeys(host for host in hosts if host))
+
+
+def submit_launch(
+    folder: Path,
+    launch: Launch,
+    options: SlurmOptions,
+    env: Mapping[str, str],
+    queue: Queue,
+    sweep: str,
+    avoid: Sequence[str] = (),
+) -> SlurmJob:
+    """Give one launch to Slurm, on other nodes than ``avoid`` where there are enough."""
+    ranks = launch.ranks
+    limit_s = launch_limit_s(launch) + MARGIN_S
+    request = JobRequest(
+        name=job_name(sweep, launch.launch_id),
+        folder=str((folder / "job").absolute()),
+        nodes=len(ranks.per_node),
+        gpus_per_node=options.profile.gpus_per_node and min(options.profile.gpus_per_node, max(ranks.per_node)),
+        time_min=math.ceil(limit_s / 60),
+        depend=options.depend,
+        exclude=options.exclude,
+        nodelist=options.nodelist if len(ranks.per_node) == options.nodes else None,
+    )
+    call = (run_task, (str(folder.resolve()),), dict(env), options.launcher)
+    if avoid:
+        exclude = ",".join(filter(None, (options.exclude, *avoid)))
+        job = submit_call(folder, request.model_copy(update={"exclude": exclude}), options, call, queue)
+        if job.file.end is None:
+            return job
+    return submit_call(folder, request, options, call, queue)
+
+
+def submit_call(
+    folder: Path, request: JobRequest, options: SlurmOptions, call: tuple[Any, ...], queue: Queue
+) -> SlurmJob:
+    """Submit ``call`` (a function and its arguments), to be made once on every node.
+
+    What will find the job again is written before and after, so that no moment leaves a job that nobody knows.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    text = submission(
+        options.profile,
+        request,
+        ("submitit.core._submit", request.folder),
+        os.path.abspath(sys.executable),  # noqa: PTH100
+    )
+    file = SlurmJobFile(name=request.name, submitted_at=now, arguments=text.arguments)
+    write_job_file(folder, file)
+    try:
+        job_id = _sbatch(request, text, call)
+    except Refused as error:
+        job = SlurmJob(folder, file, queue)
+        job.ended(JobStatus(job_id="?", state=REFUSED, source="sbatch"), str(error))
+        return job
+    file = file.model_copy(update={"job_id": job_id})
+    write_job_file(folder, file)
+    return SlurmJob(folder, file, queue)
+
+
+def _sbatch(request: JobRequest, text: Submission, call: tuple[Any, ...]) -> str:
+    import submitit
+    from submitit.core.utils import FailedJobError
+
+    class Executor(submitit.SlurmExecutor):
+        def _make_submission_file_text(self, command: str, uid: str) -> str:
+            return text.text
+
+        def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+            unset = [word for name in commands.ambient(os.environ) for word in ("-u", name)]
+            return ["env", *unset, "sbatch", *text.arguments, str(submission_file_path)]
+
+    try:
+        executor = Executor(folder=request.folder)
+    except RuntimeError as error:
+        raise ExecutionError("no srun here; run this where Slurm is installed, or use --cluster local") from error
+    executor.update_parameters(nodes=request.nodes, ntasks_per_node=1, time=request.time_min)
+    try:
+        return str(executor.submit(*call).job_id)
+    except FailedJobError as error:
+        if commands.is_silence(str(error)):
+            raise ControllerSilent(f"sbatch: {' '.join(str(error).split())}") from error
+        raise Refused(_errors_of(str(error))) from error
+    except OSError as error:
+        raise ExecutionError(f"cannot submit from {request.folder}: {error}; free space, or see 'sbatch'") from error
+
+
+def _errors_of(output: str) -> str:
+    """sbatch's own lines of what submitit reports."""
+    lines = [line.strip() for line in output.splitlines() if "sbatch:" in line]
+    return "; ".join(lines) or " ".join(output.split())
+
+
+def _check_folder(folder: Path) -> None:
+    wrong = next((c for c in "%\\" if c in str(folder.absolute())), None)
+    if wrong:
+        raise UsageError(
+            f"the results folder's path holds {json.dumps(wrong)}, which Slurm replaces; use another --results"
+        )
+
+
+def _wait_until(condition: Callable[[], bool], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.25)
+    return True
