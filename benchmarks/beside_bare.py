@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from benchmarks.bare_loop import BareLoop
-
 from harness.measure.clock import slowest
 from harness.spec import RunSpec
 from harness.train.remote import device

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -129,6 +131,31 @@ class SweepStore:
     def _read_records(self) -> Iterator[RunRecord]:
         for path in sorted((self.folder / "records").glob("*.json")):
             yield read_model(path, RunRecord)
+
+    @contextmanager
+    def driving(self) -> Iterator[None]:
+        """Hold the sweep, so that no two processes launch its runs; the lock ends with the process that holds it.
+
+        Raises:
+            StoreError: another process holds it.
+        """
+        with (self.folder / "lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(
+                    f"another meshsweep drives {self.folder}; watch it with 'meshsweep status', or end it first"
+                ) from None
+            yield
+
+    @property
+    def driven(self) -> bool:
+        """Whether a process drives the sweep now."""
+        try:
+            with self.driving():
+                return False
+        except StoreError:
+            return True
 
     def launch_folder(self, launch_id: str) -> Path:
         return self.folder / "launches" / launch_id

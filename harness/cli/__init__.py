@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ import click
 from harness import __version__
 from harness.cli.doctor import doctor
 from harness.cli.mesh import mesh
-from harness.cli.run import resume, run
+from harness.cli.run import cancel, resume, run
 from harness.cli.show import layouts, report, status, topology
 from harness.errors import MeshsweepError
 
@@ -26,7 +27,7 @@ def cli() -> None:
     """
 
 
-for command in (topology, layouts, mesh, doctor, run, resume, status, report):
+for command in (topology, layouts, mesh, doctor, run, resume, cancel, status, report):
     cli.add_command(command)
 
 
@@ -47,6 +48,10 @@ def _run(argv: Sequence[str] | None) -> int:
     except MeshsweepError as error:
         click.echo(f"meshsweep: {error}", err=True)
         return error.exit_code
+    except BrokenPipeError:
+        # whoever read our output has gone; leave stdout alone, or the interpreter complains at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (KeyboardInterrupt, click.Abort):
         click.echo("meshsweep: interrupted; what was measured is kept, 'meshsweep resume' runs the rest", err=True)
         return INTERRUPTED

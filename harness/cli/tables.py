@@ -8,10 +8,12 @@ from typing import Any
 
 from tabulate import tabulate
 
+from harness.execute.jobs import running_jobs
 from harness.layout import AXES
 from harness.layout.candidates import Candidates
 from harness.record import RunRecord
 from harness.spec import SweepPlan
+from harness.store import SweepStore
 from harness.sweep.steps import History, next_launches, rankable
 
 _FOLDED = 6
@@ -133,5 +135,8 @@ def status_text(plan: SweepPlan, records: Sequence[RunRecord], folder: Path) -> 
         for row in status_rows(plan, records)
     ]
     left = next_launches(plan, records, 0)
+    running = ", ".join(f"job {job.job_id} {job.state}" for job in running_jobs(SweepStore(folder), plan))
+    if running:
+        return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\nrunning: {running}"
     end = "complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them"
     return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n{end}"

@@ -115,19 +115,19 @@ def run_task(folders: tuple[str, ...], env: Mapping[str, str | None], launcher: 
     _set_environment(env)
     place, stop = Place.of_task(os.environ), StopFlag()
     stop.install()
-    ran = 0
-    for folder in map(Path, folders):
-        launch = read_launch(folder)
-        mine = place.node < len(launch.ranks.per_node)
-        if stop.asked or not mine or files.ended_well(folder, launch):
-            continue
-        part = Part(folder, launch, place, stop)
-        if place.node == 0:
-            files.begin_attempt(folder, place.attempt)
-        _wait(part, lambda: files.read_attempt(part.folder) == place.attempt)
-        run_part(part, _starter(launcher))
-        ran += 1
-    return ran
+    parts = [Part(Path(folder), read_launch(Path(folder)), place, stop) for folder in folders]
+    return sum(_run_once(part, _starter(launcher)) for part in parts)
+
+
+def _run_once(part: Part, start: Starter) -> bool:
+    """Run this node's part of a launch unless it has none or the launch had ended well; whether it did."""
+    if part.stop.asked or part.place.node >= part.nodes or files.ended_well(part.folder, part.launch):
+        return False
+    if part.place.node == 0:
+        files.begin_attempt(part.folder, part.place.attempt)
+    _wait(part, lambda: files.read_attempt(part.folder) == part.place.attempt)
+    run_part(part, start)
+    return True
 
 
 def _starter(launcher: Launcher) -> Starter:

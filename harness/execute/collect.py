@@ -142,7 +142,7 @@ def blame(folder: Path, launch: Launch, cancelled: bool) -> tuple[Failure | None
     positions = read(folder, launch.ranks.per_node)
     cause, rank = _ranks_cause(folder, launch, outcomes, positions)
     if end is not None:
-        cause = _job_cause(folder, end, cause)
+        cause = job_cause(folder, end, cause)
     host = _host(launch, outcomes, rank)
     if cause.failure is FailureClass.NODE_FAILURE and end is not None and end.down:
         host = end.down[0]
@@ -186,8 +186,8 @@ def _ranks_cause(
     return Cause(failure_class, message, False), found
 
 
-def _job_cause(folder: Path, end: JobEnd, ranks: Cause) -> Cause:
-    """The cause, from what the scheduler, the ranks and the job's own output say."""
+def job_cause(folder: Path, end: JobEnd, ranks: Cause) -> Cause:
+    """The cause of a job's end, from what the scheduler, the ranks and the job's own output say."""
     log = read_job_logs(folder)
     failed_line = setup_failure(log)
     if failed_line is not None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import psutil
 
@@ -23,6 +23,10 @@ END_WITHIN_S = 15.0
 
 class Job(Protocol):
     """One job that runs launches."""
+
+    @property
+    def job_id(self) -> str:
+        """Its id where it was submitted."""
 
     @property
     def launches(self) -> tuple[str, ...]:
@@ -80,6 +84,23 @@ class JobFile(Frozen):
     launches: tuple[str, ...]
 
 
+class Running(NamedTuple):
+    """A job that lives, for people to look at."""
+
+    job_id: str
+    state: str
+    launches: tuple[str, ...]
+
+
+def running_jobs(store: SweepStore, plan: SweepPlan) -> list[Running]:
+    """The jobs of a sweep that live; looking changes nothing."""
+    if plan.slurm is not None:
+        from harness.execute.slurm_jobs import seen_jobs
+
+        return seen_jobs(store)
+    return [Running(job.job_id, job.state, job.launches) for job in LocalJobs(store, plan).find()]
+
+
 class LocalJob:
     """One submitit job on this machine: its controller process and everything below it."""
 
@@ -89,12 +110,16 @@ class LocalJob:
         self._handle = handle  # submitit's job, kept so that its process object lives as long as this one
 
     @property
+    def job_id(self) -> str:
+        return self.file.job_id
+
+    @property
     def launches(self) -> tuple[str, ...]:
         return self.file.launches
 
     @property
     def state(self) -> str:
-        return "running" if self.poll() else "ended"
+        return f"on {self.file.host}" if self.poll() else "ended"
 
     def poll(self) -> bool:
         return self._process() is not None

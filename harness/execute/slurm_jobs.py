@@ -19,7 +19,7 @@ from typing import Any
 
 from harness.errors import ExecutionError, UsageError
 from harness.execute.agent import launch_limit_s, run_task
-from harness.execute.jobs import Job
+from harness.execute.jobs import Job, Running
 from harness.failure import FailureClass
 from harness.launch.folder import ended_well, read_launch, write_launch
 from harness.launch.job_file import JobEnd, SlurmJobFile, read_job_file, write_job_file
@@ -95,10 +95,11 @@ class Queue:
 
 
 class SlurmJob:
-    """One job of one launch."""
+    """One job of one launch. ``done`` says whether its files show that it did its work."""
 
-    def __init__(self, folder: Path, file: SlurmJobFile, queue: Queue) -> None:
+    def __init__(self, folder: Path, file: SlurmJobFile, queue: Queue, done: Callable[[], bool] | None = None) -> None:
         self.folder, self.file, self._queue = folder, file, queue
+        self._done = done or (lambda: ended_well(folder, read_launch(folder)))
         self._last: JobStatus | None = None
         self._completing_since: float | None = None
         self._missed_at: list[int] = []
@@ -121,7 +122,7 @@ class SlurmJob:
 
     def over(self, launch_id: str) -> bool:
         """Only a launch that ended well is: what a failed one died of, the scheduler may yet say."""
-        return ended_well(self.folder, read_launch(self.folder))
+        return self._done()
 
     def poll(self) -> bool:
         """Whether the job lives. When it has ended, how is kept in its file."""
@@ -163,7 +164,7 @@ class SlurmJob:
         if status.active and status.state != "COMPLETING":
             return True
         if status.state == "COMPLETED":
-            _wait_until(lambda: ended_well(self.folder, read_launch(self.folder)), FILES_WITHIN_S)
+            _wait_until(self._done, FILES_WITHIN_S)
         self.ended(status)
         return False
 
@@ -185,6 +186,24 @@ class SlurmJob:
         commands.cancel(self.file.job_id)
         if not _wait_until(lambda: not self.poll(), END_WITHIN_S):
             raise ExecutionError(f"job {self.job_id} lives {END_WITHIN_S:.0f} s after scancel; try again later")
+
+
+def adopt(folder: Path, file: SlurmJobFile, ran: bool) -> SlurmJobFile | None:
+    """The job of a folder whose submission may have been cut short: it is looked for by its name then.
+
+    ``ran``: whether the folder shows that a job worked in it. None: there never was one.
+    """
+    if file.job_id is not None or file.end is not None:
+        return file
+    ids = commands.named(file.name)
+    if ids:
+        file = file.model_copy(update={"job_id": ids[-1]})
+    elif ran:
+        file = file.model_copy(update={"end": JobEnd(status=JobStatus(job_id="?", state=UNKNOWN, source="none"))})
+    else:
+        return None
+    write_job_file(folder, file)
+    return file
 
 
 class SlurmJobs:
@@ -210,17 +229,9 @@ class SlurmJobs:
         return found
 
     def _adopt(self, folder: Path, file: SlurmJobFile) -> list[SlurmJob]:
-        """The job of a launch, if any; one whose submission was cut short is looked for by its name."""
-        if file.job_id is None and file.end is None:
-            ids = commands.named(file.name)
-            if not ids and not started(folder):
-                return []
-            file = file.model_copy(update={"job_id": ids[-1] if ids else None})
-            if not ids:
-                gone = JobStatus(job_id="?", state=UNKNOWN, source="none")
-                file = file.model_copy(update={"end": JobEnd(status=gone)})
-            write_job_file(folder, file)
-        return [SlurmJob(folder, file, self.queue)]
+        """The job of a launch, if there is one."""
+        found = adopt(folder, file, started(folder))
+        return [SlurmJob(folder, found, self.queue)] if found else []
 
     def take(self, waiting: int, running: int) -> int:
         most = self._options.max_jobs
@@ -244,6 +255,24 @@ class SlurmJobs:
             return left[0]
         avoid = failed_hosts(self._store, launch)
         return submit_launch(folder, launch, self._options, self._env, self.queue, self._store.folder.name, avoid)
+
+
+def seen_jobs(store: SweepStore) -> list[Running]:
+    """The jobs that the queue has for launches which are not recorded yet."""
+    launches = {}
+    for folder in sorted((store.folder / "launches").glob("*")):
+        file = read_job_file(folder)
+        if file is not None and file.job_id and file.end is None and not (folder / "collected").exists():
+            launches[file.job_id] = folder.name
+    try:
+        found = commands.queue(launches)
+    except ExecutionError:
+        return [Running(job_id, "unknown: Slurm does not answer", (name,)) for job_id, name in launches.items()]
+    return [
+        Running(job_id, found[job_id].state, (name,))
+        for job_id, name in launches.items()
+        if job_id in found and found[job_id].active
+    ]
 
 
 def failed_hosts(store: SweepStore, launch: Launch) -> tuple[str, ...]:
@@ -290,7 +319,12 @@ def submit_launch(
 
 
 def submit_call(
-    folder: Path, request: JobRequest, options: SlurmOptions, call: tuple[Any, ...], queue: Queue
+    folder: Path,
+    request: JobRequest,
+    options: SlurmOptions,
+    call: tuple[Any, ...],
+    queue: Queue,
+    done: Callable[[], bool] | None = None,
 ) -> SlurmJob:
     """Submit ``call`` (a function and its arguments), to be made once on every node.
 
@@ -308,12 +342,12 @@ def submit_call(
     try:
         job_id = _sbatch(request, text, call)
     except Refused as error:
-        job = SlurmJob(folder, file, queue)
+        job = SlurmJob(folder, file, queue, done)
         job.ended(JobStatus(job_id="?", state=REFUSED, source="sbatch"), str(error))
         return job
     file = file.model_copy(update={"job_id": job_id})
     write_job_file(folder, file)
-    return SlurmJob(folder, file, queue)
+    return SlurmJob(folder, file, queue, done)
 
 
 def _sbatch(request: JobRequest, text: Submission, call: tuple[Any, ...]) -> str:

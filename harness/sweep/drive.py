@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Protocol
 
-from harness.errors import MeshsweepError
+from harness.errors import MeshsweepError, StoreError
 from harness.execute.collect import collect
 from harness.execute.jobs import Job, Jobs, jobs_of
 from harness.launch.folder import read_launch
@@ -17,6 +17,7 @@ from harness.spec import Launch, SweepPlan
 from harness.store import SweepStore, write_atomic
 from harness.sweep.steps import next_launches
 
+LET_GO_WITHIN_S = 120.0
 CANCEL = "cancel"  # a file in the sweep's folder: whoever drives the sweep ends its jobs and stops
 
 
@@ -124,6 +125,35 @@ class _Watch:
         for job in self.running:
             for launch_id in job.launches:
                 _collect(self.store, self.store.launch_folder(launch_id), self.observer, cancelled=True)
+
+
+def cancel(store: SweepStore) -> list[str]:
+    """End a sweep's jobs and record what they measured; the ids of those jobs.
+
+    Whoever drives the sweep is told first and stops by itself.
+
+    Raises:
+        StoreError: it does not let go of the sweep.
+        ExecutionError: a job does not end.
+    """
+    (store.folder / CANCEL).touch()
+    deadline = time.monotonic() + LET_GO_WITHIN_S
+    plan, ended = store.plan(), []
+    while True:
+        jobs = jobs_of(store, plan).find()
+        ended += [job.job_id for job in jobs if job.job_id not in ended and job.poll()]
+        try:
+            with store.driving():
+                for job in jobs:
+                    job.cancel()
+                for folder in sorted((store.folder / "launches").glob("*")):
+                    _collect(store, folder, Silent(), cancelled=True)
+                (store.folder / CANCEL).unlink(missing_ok=True)
+                return ended
+        except StoreError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def _launch_count(store: SweepStore) -> int:

@@ -123,3 +123,9 @@ def test_compiled_blocks_pass_the_gate(rank_group: GetGroup, reference: GateSamp
 def test_all_tested_layouts_are_legal() -> None:
     for text in [*REGISTERED, *WITH_OPTIONS]:
         check_layout(layout(text), make_workload("tiny", 8, 32), 4)
+
+
+def test_another_order_of_axes_trains_the_same(rank_group: GetGroup, reference: GateSamples) -> None:
+    for text in ("hsdp:r2s2", "fsdp_tp:s2t2", "manual_hsdp:r2s2"):
+        samples = rank_group(4).call(f"{REMOTE}:gate", make_spec(f"{text}+order=tp/dp_shard/dp_replicate"))[0]
+        assert judge(samples, reference, "fp32").passed, text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.layout import AXES, STRATEGIES, Layout, Mesh
+from harness.layout import AXES, STRATEGIES, Layout, Mesh, parse_layout
 from harness.layout.legality import meshes
 from harness.layout.order import slots
 from harness.layout.subset import described
@@ -103,15 +103,27 @@ def test_a_right_contract_passes_on_every_rank(rank_group: GetGroup) -> None:
     assert group.call(f"{RANKS}:check_as_on", CONTRACT, LAYOUT, HOSTS, LOCAL) == [None] * WORLD_SIZE
 
 
-def test_a_swapped_order_is_checked_where_its_ranks_are(rank_group: GetGroup) -> None:
+def test_a_swapped_order_moves_ranks_of_the_mesh_and_not_processes(rank_group: GetGroup) -> None:
+    """Processes stay on their devices; in another order each takes another place of the mesh."""
     order = ("tp", "dp_shard", "dp_replicate")
     contract = make_contract(as_cpu(described(2, 4)), TWO_BY_FOUR, order)
+    group = rank_group(WORLD_SIZE)
+    assert group.call(f"{RANKS}:check_as_on", contract, LAYOUT, HOSTS, LOCAL) == [None] * WORLD_SIZE
     at = slots(TWO_BY_FOUR, order)
     hosts = tuple(f"node{slot // 4}" for slot in at)
-    local = tuple(slot % 4 for slot in at)
-    group = rank_group(WORLD_SIZE)
-    assert group.call(f"{RANKS}:check_as_on", contract, LAYOUT, hosts, local) == [None] * WORLD_SIZE
-    assert None not in group.call(f"{RANKS}:check_as_on", contract, LAYOUT, HOSTS, LOCAL)
+    assert None not in group.call(f"{RANKS}:check_as_on", contract, LAYOUT, hosts, tuple(slot % 4 for slot in at))
+
+
+def test_in_a_swapped_order_the_groups_are_those_of_the_placement(rank_group: GetGroup) -> None:
+    """r2s4 with dp_replicate running fastest: pairs of neighbours replicate, every second rank shards."""
+    request = parse_layout("hsdp:r2s4+order=tp/dp_shard/dp_replicate")
+    assert request.mesh is not None
+    layout = Layout(strategy=request.strategy, mesh=request.mesh, options=request.options)
+    groups, _ = rank_group(WORLD_SIZE).call(f"{RANKS}:real_groups", layout)[0]
+    assert groups == {
+        "dp_replicate": [[0, 1], [2, 3], [4, 5], [6, 7]],
+        "dp_shard": [[0, 2, 4, 6], [1, 3, 5, 7]],
+    }
 
 
 def everywhere(said: list[str | None]) -> str:

@@ -73,14 +73,12 @@ def test_a_module_imports_only_what_lies_below_it(path: Path) -> None:
             assert own in TORCH_USERS, f"{own} imports {name}"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["run", "--dry-run", "--device", "cpu"], ["layouts", "--device", "cpu"]]
-)
-def test_planning_does_not_import_torch(arguments: list[str], tmp_path: Path) -> None:
+def test_planning_does_not_import_torch(tmp_path: Path) -> None:
     code = (
-        "import sys; from harness.cli import _run; code = _run(sys.argv[1:]);"
+        "import sys; from harness.cli import _run;"
+        "codes = [_run(a.split()) for a in ('--help', 'layouts --device cpu', 'run --dry-run --device cpu')];"
         "heavy = [m for m in ('torch', 'pandas', 'matplotlib', 'scipy') if m in sys.modules];"
-        "print(heavy, file=sys.stderr); sys.exit(code or len(heavy))"
+        "print(codes, heavy, file=sys.stderr); sys.exit(any(codes) or len(heavy))"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

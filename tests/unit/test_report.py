@@ -346,7 +346,7 @@ def any_records(draw: st.DrawFn) -> tuple[SweepPlan, list[RunRecord]]:
 
 
 @settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

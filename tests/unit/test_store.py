@@ -91,3 +91,11 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
 
 def test_sweeps_of_a_folder_that_does_not_exist_are_none(tmp_path: Path) -> None:
     assert sweeps(tmp_path / "absent") == []
+
+
+def test_a_sweep_is_driven_by_one_process_at_a_time(store: SweepStore) -> None:
+    other = SweepStore(store.folder)
+    with store.driving(), pytest.raises(StoreError, match="another meshsweep drives"), other.driving():
+        pass
+    with other.driving():
+        pass

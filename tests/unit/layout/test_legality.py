@@ -18,6 +18,7 @@ VALUES = {
     "cpu_offload": "true",
     "sequence_parallel": "true",
     "loss_parallel": "true",
+    "order": "tp/dp_shard/dp_replicate",
 }
 EVERY = list(STRATEGIES.values())
 

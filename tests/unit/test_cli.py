@@ -1,0 +1,136 @@
+"""The command's manners: wrong use is exit code 2 and one line, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli import _run
+from harness.store import SweepStore
+from tests.unit.factories import make_plan, make_records
+
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def store_with_records(folder: Path) -> SweepStore:
+    plan = make_plan()
+    store = SweepStore.create(folder / "results", plan)
+    for record in make_records(plan, {"ddp:r4": 0.1, "fsdp:s4": 0.2, "hsdp:r2s2": 0.15}):
+        store.add(record)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--layouts", "zero3", *CPU], "unknown layout 'zero3'; choose one of: single, ddp, fsdp, hsdp, tp"),
+        (["run", "--layouts", "hsdp:r2x2", *CPU], "mesh 'r2x2' is not a signature; write r<dp_replicate>s<dp_shard>"),
+        (["run", "--layouts", "fsdp+colour=red", *CPU], "unknown layout option 'colour'; choose one of: reshard_after"),
+        (["run", "--layouts", "fsdp+precision=fp8", *CPU], "layout option precision=fp8 does not fit"),
+        (
+            ["run", "--layouts", "ddp+cpu_offload=true", *CPU],
+            "no layout is legal on 4 ranks .*leave it out",
+        ),
+        (
+            ["run", "--layouts", "hsdp:r2s4", *CPU],
+            "hsdp r2s4 needs 8 ranks, not 4; the nearest .* is hsdp:r2s2",
+        ),
+        (
+            ["run", "--layouts", "ddp:r4", "--batch", "6", *CPU],
+            "global batch 6 does not divide .* batch is 4 or 8",
+        ),
+        (
+            ["run", "--layouts", "hsdp", "--ranks", "5", *CPU],
+            "no layout is legal .*5 ranks do not factor so",
+        ),
+        (["run", "--model", "9b", *CPU], "unknown model '9b'; choose one of: tiny, small, 125m"),
+        (["run", "--model", "nowhere.at.all:build", *CPU], "cannot import 'nowhere.at.all'"),
+        (["run", "--name", "a/b", *CPU], "--name 'a/b': use letters, digits"),
+        (["run", "--run-timeout", "-1", *CPU], "run_timeout_s=-1.0: Input should be greater than 0"),
+        (["run", "--mesh", "absent.toml", *CPU], "absent.toml"),
+        (["run", "--order", "tp,dp", *CPU], "order 'tp,dp' must name each of dp_replicate, dp_shard, tp once"),
+        (["run", "--ranks", "0", *CPU], "0 is not in the range x>=1"),
+        (["run", "--device", "cuda"], "--device cuda, but no GPU was found"),
+        (["run", "--frobnicate"], "No such option"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["status"], "no sweeps in results; start one with 'meshsweep run'"),
+        (["report", "absent"], "no sweep folder results/absent; no sweeps in results"),
+        (["resume", "/nowhere/at/all"], "no sweep folder /nowhere/at/all"),
+        (["topology", "--from", "absent.txt"], "absent.txt"),
+        (["layouts", "--nodes", "2"], "--nodes describes a cluster with --gpus-per-node"),
+    ],
+)
+def test_wrong_use_is_one_line_and_writes_nothing(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import re
+
+    assert _run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.search(message, captured.err), captured.err
+    assert captured.err.startswith("meshsweep: ")
+    assert captured.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_newer_or_broken_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = store_with_records(tmp_path)
+    record = next((store.folder / "records").glob("*.json"))
+    record.write_text(json.dumps({**json.loads(record.read_text()), "schema_version": 99}))
+    assert _run(["report"]) == 2
+    assert f"{record.name} has schema version 99" in capsys.readouterr().err
+    record.write_text("half a rec")
+    assert _run(["status"]) == 2
+    assert "is not JSON" in capsys.readouterr().err
+    assert not (store.folder / "report").exists()
+
+
+def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(["run", "--dry-run", "--json", *CPU]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    meshes = {(x["strategy"], *x["mesh"].values()) for x in document["layouts"]}
+    assert meshes == {
+        ("ddp", 4, 1, 1),
+        ("fsdp", 1, 4, 1),
+        ("hsdp", 2, 2, 1),
+        ("tp", 1, 1, 4),
+        ("fsdp_tp", 1, 2, 2),
+        ("ddp_tp", 2, 1, 2),
+    }
+    assert [p["layout"]["strategy"] for p in document["pruned"]] == ["hsdp_tp"]
+    assert "ddp:r4" in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_names_the_winner_and_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = store_with_records(tmp_path)
+    assert _run(["report"]) == 0
+    assert capsys.readouterr().out.startswith("ddp r4 is fastest, 50.0% [50.0, 50.0] ahead of hsdp r2s2.")
+    assert {"report.md", "cells.csv", "tokens_per_s.png"} <= {p.name for p in (store.folder / "report").iterdir()}
+
+
+def test_status_says_how_far_each_cell_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_with_records(tmp_path)
+    assert _run(["status", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {(c["layout"], c["state"], c["rounds"]) for c in document["cells"]} == {
+        ("ddp r4", "measured", 3),
+        ("fsdp s4", "measured", 3),
+        ("hsdp r2s2", "measured", 3),
+    }
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "status", "report", "topology", "layouts", "doctor"])
+def test_every_command_explains_itself_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run([command, "--help"]) == 0
+    assert f"meshsweep {command}" in capsys.readouterr().out
