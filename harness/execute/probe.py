@@ -12,7 +12,8 @@ from harness.errors import ExecutionError, TopologyError
 from harness.execute.agent import Place
 from harness.execute.collect import job_cause
 from harness.execute.here import this_machine
-from harness.execute.slurm_jobs import Queue, SlurmJob, adopt, submit_call
+from harness.execute.slurm_jobs import adopt, submit_call
+from harness.execute.slurm_queue import Queue, SlurmJob
 from harness.failure import FailureClass
 from harness.launch.job_file import read_job_file
 from harness.slurm.profile import SlurmOptions
