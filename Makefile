@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: sweep test bench lint clean
+.PHONY: sweep test bench lint clean slurm-up slurm-down slurm-test
 
 sweep: $(VENV)/.installed
 	$(BIN)/meshsweep run
@@ -12,6 +12,16 @@ test: $(VENV)/.installed-test lint
 
 bench: $(VENV)/.installed-test
 	$(BIN)/pytest benchmarks --benchmark-only
+
+# Needs root; CLUSTER holds options, such as CLUSTER="--nodes 4 --rate 1gbit".
+slurm-up:
+	slurm/virtual-cluster up $(CLUSTER)
+
+slurm-down:
+	slurm/virtual-cluster down
+
+slurm-test: $(VENV)/.installed-test
+	$(BIN)/pytest tests/slurm
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

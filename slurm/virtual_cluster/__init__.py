@@ -1,0 +1,1 @@
+"""A Slurm cluster on one machine: nodes are network namespaces, GPUs are device files that nobody opens."""
