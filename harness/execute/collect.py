@@ -182,7 +182,9 @@ def _ranks_cause(
         failure_class = FailureClass.TIME_LIMIT
         message = f"no end after {max(one.wall_s for one in known):.0f} s, the limit of this launch"
     if failure_class in (FailureClass.TIME_LIMIT, FailureClass.COLLECTIVE_TIMEOUT):
-        found = _laggard(positions)
+        # ranks that still said something had waited for those that did not
+        silent = [rank for rank, end in ends.items() if end.hung]
+        found = _laggard(positions, silent if len(silent) < len(ends) else ())
     return Cause(failure_class, message, False), found
 
 
@@ -207,10 +209,12 @@ def _host(launch: Launch, outcomes: Sequence[LaunchOutcome | None], rank: int | 
     return None
 
 
-def _laggard(positions: list[Position]) -> int | None:
+def _laggard(positions: list[Position], among: Sequence[int] = ()) -> int | None:
+    """The rank that is farthest behind, of those in ``among`` if there are any."""
     if not positions:
         return None
-    return min(range(len(positions)), key=lambda rank: (positions[rank].sequence, positions[rank].since))
+    ranks = [rank for rank in among if rank < len(positions)] or range(len(positions))
+    return min(ranks, key=lambda rank: (positions[rank].sequence, positions[rank].since))
 
 
 def _failure(folder: Path, host: str | None, cause: Cause, position: Position | None, rank: int | None) -> Failure:
