@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -51,8 +50,19 @@ class Sweep:
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
         return self.command.start(*arguments, **self.env, **env)
 
-    def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return self.command.run(*arguments, **self.env, **env)
+    def run(self, *arguments: str, timeout_s: float = 200) -> subprocess.CompletedProcess[str]:
+        return self.command.run(*arguments, timeout_s=timeout_s, SLURM_CONF=self.env["SLURM_CONF"])
+
+    def has_records(self, count: int) -> bool:
+        return len(list(self.folder.glob("records/*.json"))) >= count
+
+    def kill_driver(self) -> None:
+        """End the command that drives the sweep, as a crash would."""
+        for process in self.command.processes():
+            words = process.cmdline()
+            if "harness.cli" in words and self.name in words:
+                process.kill()
+                process.wait(10)
 
     def records(self) -> tuple[RunRecord, ...]:
         return SweepStore(self.folder).records()
@@ -107,15 +117,14 @@ def test_a_sweep_of_two_nodes_whose_submitter_is_killed_twice(sweep: Sweep) -> N
     process = sweep.start("run", *SWEEP, *arguments, "--layouts", layouts, "--name", "s", "--detach")
     stdout, _ = process.communicate(timeout=20)
     assert stdout == "s\n", "it returns at once with the sweep's name"
-    for count in (2, 7):
-        sweep.wait(lambda count=count: len(list(sweep.folder.glob("records/*.json"))) >= count, 200)
-        for driver in sweep.command.processes():
-            if {"harness.cli", "s"} <= set(driver.cmdline()):
-                driver.send_signal(signal.SIGKILL)
-                driver.wait()
-        assert "running: job" in sweep.run("status", "s").stdout
-        sweep.start("resume", "s") if count == 2 else None
-    done = sweep.run("resume", "s", "--json", timeout_s=300)  # type: ignore[arg-type]
+    sweep.wait(lambda: sweep.has_records(2), 200)
+    sweep.kill_driver()
+    assert "running: job" in sweep.run("status", "s").stdout
+    again = sweep.start("resume", "s")
+    sweep.wait(lambda: sweep.has_records(8), 200)
+    sweep.kill_driver()
+    again.communicate(timeout=20)
+    done = sweep.run("resume", "s", "--json", timeout_s=300)
     assert done.returncode == 0, done.stderr
 
     records = sweep.records()
