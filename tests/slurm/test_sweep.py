@@ -42,13 +42,15 @@ class Sweep:
         self.cluster, self.name = cluster, name
         self.command = Command(folder)
         self.env = {"SLURM_CONF": cluster.env["SLURM_CONF"]}
+        self.process: subprocess.Popen[str] | None = None
 
     @property
     def folder(self) -> Path:
         return self.command.results / self.name
 
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
-        return self.command.start(*arguments, **self.env, **env)
+        self.process = self.command.start(*arguments, **self.env, **env)
+        return self.process
 
     def run(self, *arguments: str, timeout_s: float = 200) -> subprocess.CompletedProcess[str]:
         return self.command.run(*arguments, timeout_s=timeout_s, SLURM_CONF=self.env["SLURM_CONF"])
@@ -71,8 +73,11 @@ class Sweep:
         return [r for r in self.records() if r.spec.layout.text == text and r.spec.purpose == purpose][-1]
 
     def wait(self, condition: Callable[[], Any], within_s: float = 120) -> Any:
+        """What ``condition`` gives once it gives something; a command that ended before is a failure."""
         deadline = time.monotonic() + within_s
         while not (found := condition()):
+            if self.process is not None and self.process.poll() not in (None, 0):
+                raise AssertionError(self.process.communicate())
             assert time.monotonic() < deadline, sorted(path.name for path in self.folder.glob("launches/*"))
             time.sleep(0.2)
         return found
@@ -146,7 +151,7 @@ def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     """A rank killed, a rank hung, a job cancelled, a job at its time limit; then a node dies under the timing job."""
     forever, cancelled = "fsdp:s2+activation_checkpointing=full", "fsdp:s2+reshard_after_forward=false"
     faults = f"fsdp:s2=kill@2,fsdp1:s2=hang@2,{forever}=everywhere@2,{cancelled}=everywhere@2"
-    layouts = f"ddp:r2,manual_hsdp:r2,fsdp:s2,fsdp1:s2,{forever},{cancelled}"
+    layouts = f"ddp:r2,fsdp:s2+precision=bf16,fsdp:s2,fsdp1:s2,{forever},{cancelled}"
     process = sweep.start(
         *("run", *SWEEP, *FAULTY, "--rounds", "1", "--steps", "300", "--run-timeout", "300"),
         *("--layouts", layouts, "--name", "s", "--json"), FAULTS=faults,
@@ -163,7 +168,7 @@ def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     assert process.returncode == 1, stderr
 
     ended = outcomes(stdout)
-    assert {ended["ddp r2"], ended["manual_hsdp r2"]} == {"measured"}
+    assert {ended["ddp r2"], ended["fsdp s2 +precision=bf16"]} == {"measured"}
     expected = {
         "fsdp:s2": FailureClass.CRASH,
         "fsdp1:s2": FailureClass.COLLECTIVE_TIMEOUT,
