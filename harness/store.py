@@ -21,20 +21,18 @@ from harness.spec import SCHEMA_VERSION, SweepPlan
 Model = TypeVar("Model", bound=Frozen)
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write, flush to disk and rename, so that a reader sees the old text or the new, never a part.
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write, flush to disk and rename, so that a reader sees the old content or the new, never a part.
 
     Raises:
-        StoreError: the text cannot be written (disk full, no permission); nothing is left behind.
+        StoreError: it cannot be written (disk full, no permission); nothing is left behind.
     """
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-        ) as file:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             temporary = Path(file.name)
-            file.write(text)
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import click
 
 from harness import __version__
+from harness.cli.classify import classify
 from harness.cli.doctor import doctor
 from harness.cli.mesh import mesh
+from harness.cli.nightly import nightly
 from harness.cli.run import cancel, resume, run
 from harness.cli.show import layouts, report, status, topology
 from harness.errors import MeshsweepError
@@ -27,7 +29,10 @@ def cli() -> None:
     """
 
 
-for command in (topology, layouts, mesh, doctor, run, resume, cancel, status, report):
+for command in (
+    *(topology, layouts, mesh, doctor, run, resume, cancel),
+    *(status, report, classify, nightly),
+):
     cli.add_command(command)
 
 

@@ -101,7 +101,7 @@ def probed(folder: Path, options: SlurmOptions, device: str, ranks: int | None) 
     """The nodes that a probe job found, and the options with their names where one node is not like another."""
     from harness.execute.probe import probe
 
-    write_atomic(folder / COMMAND, json.dumps({"arguments": sys.argv[1:], "cwd": str(Path.cwd())}))
+    write_atomic(folder / COMMAND, json.dumps(click.get_current_context().params, default=str))
     (folder / CANCEL).unlink(missing_ok=True)
     click.echo(f"sweep {folder.name}: a probe job looks at {options.nodes} nodes", err=True)
     slots = None if ranks is None or device == "cuda" else -(-ranks // options.nodes)
@@ -114,17 +114,18 @@ def probed(folder: Path, options: SlurmOptions, device: str, ranks: int | None) 
     return found, options
 
 
-def started_before_its_plan(folder: Path) -> list[str] | None:
-    """The arguments of a ``run`` that ended before its probe did; None for anything else."""
+def started_before_its_plan(folder: Path) -> dict[str, Any] | None:
+    """The parameters of a ``run`` that ended before its probe did; None for anything else."""
     path = folder / COMMAND
     if (folder / "sweep.json").exists() or not path.is_file():
         return None
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        arguments = [str(one) for one in saved["arguments"]]
-    except (OSError, ValueError, KeyError) as error:
+        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        contract = saved["contract_file"]
+        paths = {"results": folder.parent, "contract_file": Path(contract) if contract else None}
+        return {**saved, **paths, "layout_texts": tuple(saved["layout_texts"]), "name": folder.name, "detach": False}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} cannot be read ({error}); start the sweep again with 'meshsweep run'") from error
-    return [one for one in arguments if one != "--detach"][1:]
 
 
 def detach(name: str, results: Path, arguments: Sequence[str]) -> Path:

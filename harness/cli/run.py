@@ -20,6 +20,7 @@ from harness.cli.cluster import (
 )
 from harness.cli.machine import MachineOptions, device_options
 from harness.cli.options import Work, json_option, resolve, results_option, sweep_folder, work_options
+from harness.cli.show import show_report
 from harness.errors import UsageError
 from harness.layout.order import parse_order
 from harness.slurm.profile import SlurmOptions
@@ -164,9 +165,10 @@ def resume(sweep: str | None, results: Path, as_json: bool) -> int:
     Example:
       meshsweep resume 20260102-030405-tiny-w4
     """
-    if sweep is not None and (arguments := started_before_its_plan(results / sweep)) is not None:
-        again = [*arguments, "--name", sweep, "--results", str(results), *(["--json"] if as_json else [])]
-        return int(run.main(args=again, standalone_mode=False) or 0)
+    if sweep is not None and (started := started_before_its_plan(results / sweep)) is not None:
+        with click.Context(run, info_name="run") as context:
+            context.params = {**started, "as_json": as_json}
+            return int(context.invoke(run, **context.params))
     return _drive(SweepStore.open(sweep_folder(results, sweep)), as_json)
 
 
@@ -248,20 +250,11 @@ def _show_plan(plan: SweepPlan, as_json: bool) -> int:
 
 def _drive(store: SweepStore, as_json: bool) -> int:
     from harness.cli.progress import watching
-    from harness.compare import compare
-    from harness.report import render, write_report
     from harness.sweep.drive import drive
 
-    plan = store.plan()
-    with watching(plan, store.folder) as observer:
-        records = drive(store, observer)
-    comparison = compare(plan, records)
-    files = write_report(comparison, store.report_folder)
-    click.echo(render(comparison), err=as_json)
-    click.echo(f"\nreport: {files.markdown}", err=as_json)
-    if as_json:
-        click.echo(comparison.model_dump_json(indent=1))
-    return exit_code(comparison)
+    with watching(store.plan(), store.folder) as observer:
+        drive(store, observer)
+    return exit_code(show_report(store, as_json))
 
 
 def exit_code(comparison: Comparison) -> int:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.machine import gap_notes, machine_options, make_options
 from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
+
+if TYPE_CHECKING:
+    from harness.compare import Comparison
+    from harness.store import SweepStore
 
 
 @click.command()
@@ -122,15 +127,21 @@ def report(sweep: str | None, results: Path, as_json: bool) -> int:
     Example:
       meshsweep report 20260102-030405-tiny-w4
     """
-    from harness.compare import compare
-    from harness.report import render, write_report
     from harness.store import SweepStore
 
-    store = SweepStore.open(sweep_folder(results, sweep))
+    show_report(SweepStore.open(sweep_folder(results, sweep)), as_json)
+    return 0
+
+
+def show_report(store: SweepStore, as_json: bool) -> Comparison:
+    """Compare a sweep's records, write its report, print the ranking and the report's path."""
+    from harness.compare import compare
+    from harness.report import render, write_report
+
     comparison = compare(store.plan(), store.records())
     files = write_report(comparison, store.report_folder)
     click.echo(render(comparison), err=as_json)
     click.echo(f"\nreport: {files.markdown}", err=as_json)
     if as_json:
         click.echo(comparison.model_dump_json(indent=1))
-    return 0
+    return comparison

@@ -165,7 +165,7 @@ def _ranks_cause(
     """What the ranks' ends and outputs say, and the rank to blame."""
     if not any(outcomes):
         message = "the job ended without a trace: its own process was ended from outside, or its host went down"
-        return Cause(FailureClass.LOST, message, False), _laggard(positions)
+        return Cause(FailureClass.LOST, message, False), _laggard(positions, ())
     ends = {end.rank: end for outcome in outcomes if outcome for end in outcome.ends}
     codes: dict[int, int | None] = {}
     for rank in range(launch.ranks.world_size):
@@ -182,9 +182,7 @@ def _ranks_cause(
         failure_class = FailureClass.TIME_LIMIT
         message = f"no end after {max(one.wall_s for one in known):.0f} s, the limit of this launch"
     if failure_class in (FailureClass.TIME_LIMIT, FailureClass.COLLECTIVE_TIMEOUT):
-        # ranks that still said something had waited for those that did not
-        silent = [rank for rank, end in ends.items() if end.hung]
-        found = _laggard(positions, silent if len(silent) < len(ends) else ())
+        found = _laggard(positions, [rank for rank, end in ends.items() if end.hung])
     return Cause(failure_class, message, False), found
 
 
@@ -209,12 +207,14 @@ def _host(launch: Launch, outcomes: Sequence[LaunchOutcome | None], rank: int | 
     return None
 
 
-def _laggard(positions: list[Position], among: Sequence[int] = ()) -> int | None:
-    """The rank that is farthest behind, of those in ``among`` if there are any."""
+def _laggard(positions: list[Position], hung: Sequence[int]) -> int | None:
+    """The rank behind all others; among equals one that never came back, while others timed out on it."""
     if not positions:
         return None
-    ranks = [rank for rank in among if rank < len(positions)] or range(len(positions))
-    return min(ranks, key=lambda rank: (positions[rank].sequence, positions[rank].since))
+    return min(
+        range(len(positions)),
+        key=lambda rank: (positions[rank].sequence, rank not in hung, positions[rank].since),
+    )
 
 
 def _failure(folder: Path, host: str | None, cause: Cause, position: Position | None, rank: int | None) -> Failure:

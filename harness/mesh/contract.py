@@ -67,9 +67,8 @@ class Slot(NamedTuple):
 class MeshContract(Frozen):
     """The definition that every rank of a job must hold. ``order``: axes, the fastest over devices last."""
 
-    # files say ``schema``, models stored inside others ``schema_version``
-    model_config = ConfigDict(populate_by_name=True)
-
+    # the file says `schema`; inside other JSON the field keeps its own name
+    model_config = ConfigDict(validate_by_name=True)
     schema_version: int = Field(default=SCHEMA, alias="schema")
     name: str = Field(default="default", min_length=1)
     order: tuple[str, ...] = AXES

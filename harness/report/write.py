@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 from harness.base import Frozen
 from harness.compare import Comparison
-from harness.errors import StoreError
 from harness.report.frame import cell_frame, sample_frame
 from harness.report.markdown import to_markdown
 from harness.report.plots import PICTURES, draw
@@ -43,7 +40,7 @@ def write_report(comparison: Comparison, folder: Path) -> ReportFiles:
         pictures=tuple(folder / f"{name}.png" for name in pictures),
     )
     for path, content in zip(files.pictures, pictures.values(), strict=True):
-        _write_bytes(path, content)
+        write_atomic(path, content)
     write_atomic(files.cells_csv, cell_frame(comparison).to_csv(index=False))
     write_atomic(files.samples_csv, sample_frame(comparison).to_csv(index=False))
     write_atomic(files.comparison_json, comparison.model_dump_json(indent=1, exclude={"samples"}))
@@ -52,25 +49,3 @@ def write_report(comparison: Comparison, folder: Path) -> ReportFiles:
         if name not in pictures:
             (folder / f"{name}.png").unlink(missing_ok=True)
     return files
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    """``write_atomic`` for bytes.
-
-    Raises:
-        StoreError: as there.
-    """
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error.strerror or error}; free space or choose --results") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import _run
+from harness.cli import _run, cli
 from harness.store import SweepStore
 from tests.unit.factories import make_plan, make_records
 
@@ -130,7 +130,18 @@ def test_status_says_how_far_each_cell_is(tmp_path: Path, capsys: pytest.Capture
     }
 
 
-@pytest.mark.parametrize("command", ["run", "resume", "status", "report", "topology", "layouts", "doctor"])
+@pytest.mark.parametrize("command", [*cli.commands])
 def test_every_command_explains_itself_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run([command, "--help"]) == 0
     assert f"meshsweep {command}" in capsys.readouterr().out
+
+
+def test_classify_names_the_class_and_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.out").write_text("step 1\nslurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 1 DUE TO TIME LIMIT ***\n")
+    (tmp_path / "b.out").write_text("epoch 1 loss 2.0\nepoch 2 loss 1.9\n")
+    assert _run(["classify", "a.out", "b.out", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["file"], first["failure"]) == ("a.out", "time_limit")
+    assert "DUE TO TIME LIMIT" in first["line"]
+    assert (second["failure"], second["line"]) == ("none", None)
+    assert _run(["classify", "absent.out"]) == 2

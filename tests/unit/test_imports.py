@@ -38,6 +38,7 @@ LEVEL = {
     "train": 9,
     "execute": 9,
     "sweep": 10,
+    "nightly": 10,
     "cli": 11,
 }
 TORCH_USERS = {"train", "measure"}

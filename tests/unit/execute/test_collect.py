@@ -15,6 +15,7 @@ from harness.launch.folder import LaunchOutcome, RankEnd, write_launch, write_ou
 from harness.launch.progress import ProgressWriter, create
 from harness.record import RunRecord
 from harness.spec import Design, Launch
+from harness.sweep.steps import next_launches
 from tests.unit.factories import layout, make_ground, make_plan
 
 PLAN = make_plan(("ddp:r2", "fsdp:s2", "tp:t2"), world_size=2)
@@ -67,6 +68,12 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "001-time-round0")
 
 
+def test_a_launch_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    for launch in next_launches(PLAN, [], 0):
+        write_launch(tmp_path / launch.launch_id, launch)
+        assert files.read_launch(tmp_path / launch.launch_id) == launch
+
+
 def status(records: list[RunRecord]) -> list[str]:
     return [record.status for record in records]
 
@@ -116,6 +123,15 @@ def test_a_rank_that_hangs_is_blamed_by_its_position(folder: Folder) -> None:
     assert records[1].failure is not None
     assert records[1].failure.failure_class is FailureClass.COLLECTIVE_TIMEOUT
     assert records[1].failure.rank == 1
+
+
+def test_of_ranks_in_the_same_step_the_one_that_never_came_back_is_blamed(folder: Folder) -> None:
+    folder.at(0, 1, "timing", times=8)
+    folder.at(1, 1, "timing", times=8)
+    folder.end(RankEnd(rank=0, error=TIMED_OUT), RankEnd(rank=1, hung=True))
+    failure = collect(folder.path, {})[1].failure
+    assert failure is not None
+    assert failure.rank == 1
 
 
 def test_a_launch_past_its_limit_is_a_time_limit(folder: Folder) -> None:
