@@ -143,14 +143,13 @@ def blame(folder: Path, launch: Launch, cancelled: bool) -> tuple[Failure | None
     cause, rank = _ranks_cause(folder, launch, outcomes, positions)
     if end is not None:
         cause = job_cause(folder, end, cause)
-    host = _host(launch, outcomes, rank)
-    if cause.failure is FailureClass.NODE_FAILURE and end is not None and end.down:
-        host = end.down[0]
     whole = cause.by_state and cause.failure in WHOLE
-    if end is not None and (not positions or (whole and not any(outcomes))):
-        rank = None
     position = positions[rank] if rank is not None and rank < len(positions) else None
     culprit = None if whole or not positions else position.run if position else 0
+    if end is not None and (whole or not positions):
+        host, rank = next(iter(end.down), None), None
+    else:
+        host = _host(launch, outcomes, rank)
     return _failure(folder, host, cause, position, rank), culprit
 
 

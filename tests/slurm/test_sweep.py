@@ -179,7 +179,7 @@ def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     assert {text: failure and failure.failure_class for text, failure in found.items()} == expected
     killed = found["fsdp:s2"]
     assert killed is not None and killed.rank == 1 and killed.host == sweep.cluster.nodes[1]
-    assert sweep.last("fsdp:s2").wall_s < 30, "the other node's ranks were ended, not waited for"
+    assert sweep.last("fsdp:s2").wall_s < 100, "the other node's ranks were ended, not waited for"
     lost = [r for r in sweep.records() if r.spec.purpose == "time" and r.status == "interrupted"]
     assert len(lost) == 2 and {r.failure.failure_class for r in lost if r.failure} == {FailureClass.NODE_FAILURE}
     assert {r.failure.host for r in lost if r.failure} == {node}
