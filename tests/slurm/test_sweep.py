@@ -151,10 +151,10 @@ def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     """A rank killed, a rank hung, a job cancelled, a job at its time limit; then a node dies under the timing job."""
     forever, cancelled = "fsdp:s2+activation_checkpointing=full", "fsdp:s2+reshard_after_forward=false"
     faults = f"fsdp:s2=kill@2,fsdp1:s2=hang@2,{forever}=everywhere@2,{cancelled}=everywhere@2"
-    layouts = f"ddp:r2,fsdp:s2+precision=bf16,fsdp:s2,fsdp1:s2,{forever},{cancelled}"
+    layouts = f"ddp:r2,tp:t2,fsdp:s2,fsdp1:s2,{forever},{cancelled}"
     process = sweep.start(
-        *("run", *SWEEP, *FAULTY, "--rounds", "1", "--steps", "300", "--run-timeout", "300"),
-        *("--layouts", layouts, "--name", "s", "--json"), FAULTS=faults,
+        *("run", *SWEEP, *FAULTY, "--rounds", "1", "--steps", "60", "--run-timeout", "300"),
+        *("--allow-cross-node-tp", "--layouts", layouts, "--name", "s", "--json"), FAULTS=faults,
     )  # fmt: skip
     at_limit = sweep.wait(lambda: sweep.job_of("activation"))
     sweep.cluster.run("scontrol", "update", f"JobId={at_limit}", "TimeLimit=1")
@@ -163,12 +163,13 @@ def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     node = sweep.cluster.nodes[1]
     sweep.cluster.kill_node(node)
     assert sweep.cluster.wait(int(timing)) == "NODE_FAIL"
+    sweep.wait(lambda: [r for r in sweep.records() if r.spec.purpose == "time"])
     sweep.cluster.start_node(node)
     stdout, stderr = process.communicate(timeout=200)
     assert process.returncode == 1, stderr
 
     ended = outcomes(stdout)
-    assert {ended["ddp r2"], ended["fsdp s2 +precision=bf16"]} == {"measured"}
+    assert {ended["ddp r2"], ended["tp t2"]} == {"measured"}
     expected = {
         "fsdp:s2": FailureClass.CRASH,
         "fsdp1:s2": FailureClass.COLLECTIVE_TIMEOUT,
@@ -190,9 +191,9 @@ def test_a_requeued_job_starts_afresh_and_its_first_attempt_is_kept_apart(sweep:
     profile = tmp_path / "site's profile.toml"
     profile.write_text('partition = "main"\ngpus_per_node = 4\nrequeue = true\ncomment = "it\'s $(touch pwned)\\nßé"\n')
     arguments = ("run", *SWEEP, *FAULTY, "--profile", str(profile), "--layouts", "ddp:r2", "--rounds", "1")
-    process = sweep.start(*arguments, "--steps", "300", "--name", "s", "--json")
+    process = sweep.start(*arguments, "--steps", "80", "--name", "s", "--json")
     job = sweep.wait(lambda: sweep.job_of("time-round0"), 200)
-    sweep.wait(lambda: len((sweep.folder / "launches" / "003-time-round0-ddp-r2" / "rank0.jsonl").read_text()) > 5000)
+    sweep.wait(lambda: len((sweep.folder / "launches" / "003-time-round0-ddp-r2" / "rank0.jsonl").read_text()) > 2000)
     shown = sweep.cluster.run("scontrol", "show", "job", job)
     assert "Comment=it's $(touch pwned)\nßé" in shown
     sweep.cluster.run("scontrol", "requeue", job)
@@ -203,10 +204,10 @@ def test_a_requeued_job_starts_afresh_and_its_first_attempt_is_kept_apart(sweep:
     assert process.returncode == 0, stderr
     folder = sweep.folder / "launches" / "003-time-round0-ddp-r2"
     first = next(folder.glob("attempt-*"))
-    assert (first / "rank0.jsonl").stat().st_size > 5000
+    assert (first / "rank0.jsonl").stat().st_size > 2000
     record = sweep.last("ddp:r2", "time")
     assert record.status == "measured" and record.timing is not None
-    assert record.timing.cycles == tuple(range(300))
+    assert record.timing.cycles == tuple(range(80))
     assert outcomes(stdout)["ddp r2"] == "measured"
 
 
