@@ -40,7 +40,7 @@ class Command:
             start_new_session=True,
         )
 
-    def run(self, *arguments: str, timeout_s: float = 200, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout_s: float = 400, **env: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments, **env)
         stdout, stderr = process.communicate(timeout=timeout_s)
         return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)

@@ -41,7 +41,9 @@ class Faulty(Decoder):
             kind, _, at = what.partition("@")
             if where != cell:
                 continue
-            if kind == "wrong":
+            if kind == "slow":
+                time.sleep(0.05)
+            elif kind == "wrong":
                 logits.register_hook(lambda gradient: gradient * 2)
             elif self.passes[cell] == int(at) and (dist.get_rank() == 1 or kind == "everywhere"):
                 strike(kind)

@@ -12,7 +12,7 @@ from harness.failure import FailureClass
 from harness.store import SweepStore
 from tests.e2e.conftest import QUICK, Command
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(900)]
 
 MODEL = ("--model", "tests.e2e.faulty:model", "--collective-timeout", "8")
 
