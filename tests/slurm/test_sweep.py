@@ -281,3 +281,29 @@ def test_a_full_disk_ends_the_command_and_resume_goes_on(cluster: VirtualCluster
     assert ended["ddp r2"] == "measured" or (failure and failure.failure_class is FailureClass.CONFIG)
     runs = [r.run_id for r in sweep.records() if r.status == "measured"]
     assert len(runs) == len(set(runs))
+
+
+def test_torchrun_starts_ranks_as_the_agent_does_and_tells_who_died(sweep: Sweep) -> None:
+    arguments = ("run", *SWEEP, *FAULTY, "--layouts", "ddp:r2,fsdp:s2", "--launcher", "torchrun", "--rounds", "1")
+    process = sweep.start(*arguments, "--steps", "8", "--name", "s", "--json", FAULTS="fsdp:s2=kill@2")
+    stdout, stderr = process.communicate(timeout=200)
+    assert process.returncode == 1, stderr
+    assert outcomes(stdout).items() >= {"ddp r2": "measured", "fsdp s2": "failed"}.items()
+    failure = sweep.last("fsdp:s2").failure
+    assert failure is not None
+    assert (failure.failure_class, failure.rank, failure.host) == (FailureClass.CRASH, 1, sweep.cluster.nodes[1])
+    assert sweep.last("ddp:r2", "time").status == "measured"
+
+
+def test_cancel_ends_jobs_and_command_and_keeps_what_was_measured(sweep: Sweep) -> None:
+    arguments = ("run", *SWEEP, *FAULTY, "--layouts", "ddp:r2", "--rounds", "1", "--run-timeout", "300")
+    process = sweep.start(*arguments, "--name", "s", FAULTS="ddp:r2=everywhere@3")
+    job = sweep.wait(lambda: sweep.job_of("verify-ddp"))
+    sweep.wait(lambda: sweep.has_records(1))
+    done = sweep.run("cancel", "s")
+    assert (done.returncode, done.stdout) == (0, f"sweep s: ended job {job}\n"), done.stderr
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "sweep s was cancelled; 'meshsweep resume' runs what is missing" in stderr
+    assert sweep.cluster.job_state(int(job)) == "CANCELLED"
+    assert [(r.status, r.failure) for r in sweep.records()] == [("measured", None), ("interrupted", None)]
