@@ -129,8 +129,8 @@ class SlurmJob:
         return self.file.end is None
 
     def _end_by_us(self, status: JobStatus, state: str, message: str) -> None:
-        commands.cancel(self.job_id)
-        self.ended(status.model_copy(update={"state": state}), message)
+        if self._queue.heard(lambda: commands.cancel(self.job_id)):
+            self.ended(status.model_copy(update={"state": state}), message)
 
     def _ask_how(self) -> bool:
         found: list[JobStatus] = []
