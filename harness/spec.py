@@ -10,6 +10,7 @@ from harness.base import Frozen, digest
 from harness.layout import Layout
 from harness.layout.subset import first_devices
 from harness.mesh.contract import MeshContract, make_contract
+from harness.slurm.profile import SlurmOptions
 from harness.topology.model import Topology
 from harness.workload import Workload
 
@@ -114,13 +115,16 @@ class SweepPlan(Frozen):
     pruned: tuple[Pruned, ...] = ()
     contract: MeshContract | None = None  # the user's own; else each layout's follows from the topology
     env: dict[str, str] = Field(default_factory=dict)  # set for the ranks
+    slurm: SlurmOptions | None = None  # None: on this host
 
     def contract_of(self, layout: Layout) -> MeshContract:
         """What the layout's mesh must find where it runs."""
         if self.contract is not None and self.contract.mesh == layout.mesh:
             return self.contract
         topology = first_devices(self.topology, layout.mesh.world_size)
-        return make_contract(topology, layout.mesh, layout.options.order, name=layout.text)
+        # a job may land on other nodes than those that were looked at
+        any_host = self.slurm is not None
+        return make_contract(topology, layout.mesh, layout.options.order, name=layout.text, any_host=any_host)
 
     def run(self, layout: Layout, purpose: Purpose, repeat: int = 0) -> RunSpec:
         """The spec of one run of one of the plan's layouts; ``single`` runs on one rank."""

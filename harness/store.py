@@ -146,6 +146,15 @@ class SweepStore:
                 ) from None
             yield
 
+    @property
+    def driven(self) -> bool:
+        """Whether a process drives the sweep now."""
+        try:
+            with self.driving():
+                return False
+        except StoreError:
+            return True
+
     def launch_folder(self, launch_id: str) -> Path:
         return self.folder / "launches" / launch_id
 

@@ -13,7 +13,7 @@ from harness.cli.classify import classify
 from harness.cli.doctor import doctor
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
-from harness.cli.run import resume, run
+from harness.cli.run import cancel, resume, run
 from harness.cli.show import layouts, report, status, topology
 from harness.errors import MeshsweepError
 
@@ -30,7 +30,10 @@ def cli() -> None:
     """
 
 
-for command in (topology, layouts, mesh, doctor, run, resume, status, report, classify, nightly):
+for command in (
+    *(topology, layouts, mesh, doctor, run, resume, cancel),
+    *(status, report, classify, nightly),
+):
     cli.add_command(command)
 
 

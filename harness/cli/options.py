@@ -92,10 +92,11 @@ def resolve(
     device: str,
     layout_texts: tuple[str, ...],
     machine: MachineOptions,
+    probed: Topology | None = None,
 ) -> Work:
     """Fill in defaults from the machine: on CPUs 4 ranks of ``tiny``, else every GPU and ``1b``.
 
-    Only the devices that are used are in its topology.
+    Only the devices that are used are in its topology. ``probed``: the nodes of a cluster, instead of this machine.
 
     Raises:
         UsageError: what was asked for is not there, or names nothing known.
@@ -103,7 +104,7 @@ def resolve(
     # a user's model is looked for in the current folder, as `python -m` would
     sys.path.insert(0, str(Path.cwd()))
     requests = tuple(parse_layout(text) for texts in layout_texts for text in texts.split(",") if text.strip())
-    topology = given_topology(machine) if machine.described else this_machine(device, ranks)
+    topology = probed or (given_topology(machine) if machine.described else this_machine(device, ranks))
     if machine.use_gpus is not None:
         topology = use_gpus(topology, machine.use_gpus)
     topology = first_devices(topology, ranks or topology.device_count)

@@ -50,7 +50,8 @@ def _line(record: RunRecord) -> str:
     end: str = record.status
     if record.failure:
         end += f": {record.failure.failure_class} in {record.failure.phase}"
-    return f"{spec.layout.label}: {what} {end}, {record.wall_s:.1f} s"
+    start = "" if record.startup_s is None else f", first step after {record.startup_s:.1f} s"
+    return f"{spec.layout.label}: {what} {end}, {record.wall_s:.1f} s{start}"
 
 
 class Bars(Silent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -9,11 +10,20 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from harness.cli.cluster import (
+    cluster_options,
+    default_name,
+    detach,
+    probed,
+    slurm_options,
+    started_before_its_plan,
+)
 from harness.cli.machine import MachineOptions, device_options
 from harness.cli.options import Work, json_option, resolve, results_option, sweep_folder, work_options
 from harness.cli.show import show_report
 from harness.errors import UsageError
 from harness.layout.order import parse_order
+from harness.slurm.profile import SlurmOptions
 from harness.spec import Settings, SweepPlan
 from harness.store import SweepStore
 from harness.sweep.plan import make_plan
@@ -27,6 +37,7 @@ _DEFAULTS = Settings()
 @click.command()
 @work_options
 @device_options
+@cluster_options
 @click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
 @click.option(
     "--mesh",
@@ -128,8 +139,9 @@ def run(
     results: Path,
     dry_run: bool,
     as_json: bool,
+    **cluster: object,
 ) -> int:
-    """Measure layouts on this machine, from detection to report.
+    """Measure layouts on this machine or on a Slurm cluster, from detection to report.
 
     \b
     Examples:
@@ -137,13 +149,24 @@ def run(
       meshsweep run --ranks 8 --layouts hsdp_tp:r2s2t2,fsdp --rounds 5
       meshsweep run --layouts hsdp:r2s2,hsdp:r2s2+order=dp_shard/dp_replicate/tp
       meshsweep run --model mypackage.models:build --batch 16 --seq-len 256
+      meshsweep run --cluster slurm --profile mysite --nodes 2 --detach
     """
     from harness.mesh import read_contract
 
     contract = read_contract(contract_file) if contract_file else None
     axes = parse_order(order) if contract is None else contract.order
     machine = MachineOptions(use_gpus=use_gpus, order=axes)
-    work = resolve(model, batch, seq_len, ranks, device, layout_texts, machine)
+    slurm, topology = slurm_options(cluster), None
+    name = _checked_name(name)
+    if slurm is not None or cluster["detach"]:
+        name = name or default_name(model, slurm)
+    if name is not None and cluster["detach"]:
+        return _detached(name, results, as_json)
+    if slurm is not None and name is not None:
+        if dry_run:
+            return _show_probe(results / name, slurm)
+        topology, slurm = probed(results / name, slurm, device, ranks)
+    work = resolve(model, batch, seq_len, ranks, device, layout_texts, machine, topology)
     plan = make_plan(
         topology=work.topology,
         ranks=work.ranks,
@@ -162,12 +185,13 @@ def run(
         ),
         seed=seed,
         design=design,
-        name=_checked_name(name),
+        name=name,
         command=["meshsweep", *sys.argv[1:]],
         allow_cross_node_tp=allow_cross_node_tp,
         contract=contract,
         env=_rank_env(work, use_gpus),
     )
+    plan = plan.model_copy(update={"slurm": slurm})
     if dry_run:
         return _show_plan(plan, as_json)
     return _drive(SweepStore.create(results, plan), as_json)
@@ -184,7 +208,51 @@ def resume(sweep: str | None, results: Path, as_json: bool) -> int:
     Example:
       meshsweep resume 20260102-030405-tiny-w4
     """
+    if sweep is not None and (started := started_before_its_plan(results / sweep)) is not None:
+        with click.Context(run, info_name="run") as context:
+            context.params = {**started, "as_json": as_json}
+            return int(context.invoke(run, **context.params))
     return _drive(SweepStore.open(sweep_folder(results, sweep)), as_json)
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@results_option
+def cancel(sweep: str | None, results: Path) -> int:
+    """End the jobs of a sweep (default: the newest); what they measured is kept.
+
+    \b
+    Example:
+      meshsweep cancel 20260102-030405-tiny-w4
+    """
+    from harness.sweep.drive import CANCEL
+    from harness.sweep.drive import cancel as cancel_sweep
+
+    if sweep is not None and started_before_its_plan(results / sweep) is not None:
+        (results / sweep / CANCEL).touch()
+        click.echo(f"sweep {sweep}: its probe job will be cancelled")
+        return 0
+    store = SweepStore.open(sweep_folder(results, sweep))
+    jobs = cancel_sweep(store)
+    click.echo(f"sweep {store.folder.name}: ended {', '.join(f'job {one}' for one in jobs) or 'nothing, no job ran'}")
+    return 0
+
+
+def _detached(name: str, results: Path, as_json: bool) -> int:
+    log = detach(name, results, sys.argv[1:])
+    click.echo(f"sweep {name} goes on in the background; its output: {log}", err=True)
+    click.echo(json.dumps({"sweep": name, "log": str(log)}) if as_json else name)
+    return 0
+
+
+def _show_probe(folder: Path, slurm: SlurmOptions) -> int:
+    """The job that would look at the nodes; what comes after depends on what it finds."""
+    from harness.execute.probe import probe_request
+    from harness.slurm.script import submission
+
+    request = probe_request(folder / "probe", folder.name, slurm)
+    click.echo(submission(slurm.profile, request, ("submitit.core._submit", request.folder), sys.executable).text)
+    return 0
 
 
 def _rank_env(work: Work, use_gpus: str | None) -> dict[str, str]:

@@ -91,18 +91,24 @@ def layouts(
 @click.command()
 @click.argument("sweep", required=False)
 @results_option
+@click.option("--watch", "go_on", is_flag=True, help="Draw it again until the sweep is complete or nobody runs it.")
 @json_option
-def status(sweep: str | None, results: Path, as_json: bool) -> int:
+def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
     """Show how far a sweep (default: the newest) has come, cell by cell.
 
     \b
-    Example:
+    Examples:
       meshsweep status
+      meshsweep status 20260102-030405-tiny-w4 --watch
     """
     from harness.cli.tables import status_rows, status_text
     from harness.store import SweepStore
 
     store = SweepStore.open(sweep_folder(results, sweep))
+    if go_on:
+        from harness.cli.watch import watch
+
+        watch(store)
     plan, records = store.plan(), store.records()
     click.echo(status_text(plan, records, store.folder), err=as_json)
     if as_json:

@@ -8,12 +8,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from harness.execute.jobs import LocalJob, find
+from harness.execute.jobs import Running, running_jobs
+from harness.launch.folder import has_ended, read_launch
 from harness.launch.progress import read
 from harness.layout import AXES
 from harness.layout.candidates import Candidates
 from harness.record import RunRecord
 from harness.spec import SweepPlan
+from harness.store import SweepStore
 from harness.sweep.steps import History, next_launches, rankable
 
 _FOLDED = 6
@@ -135,18 +137,22 @@ def status_text(plan: SweepPlan, records: Sequence[RunRecord], folder: Path) -> 
         for row in status_rows(plan, records)
     ]
     table = f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n"
-    job = find(folder)
-    if job is not None:
-        return f"{table}running: job {job.file.job_id} on {job.file.host}, {_under_way(folder, job)}"
+    running = "\n".join(
+        f"running: job {job.job_id} {job.state}, {_under_way(folder, job)}"
+        for job in running_jobs(SweepStore(folder), plan)
+    )
+    if running:
+        return table + running
     left = next_launches(plan, records, 0)
     return table + ("complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them")
 
 
-def _under_way(folder: Path, job: LocalJob) -> str:
+def _under_way(folder: Path, job: Running) -> str:
     """What a job is at: the launch that has begun and has no outcome yet."""
-    for name in job.file.launches:
-        launch = folder / "launches" / name
-        positions = read(launch)
-        if positions and not (launch / "outcome.json").exists():
+    for name in job.launches:
+        launch_folder = folder / "launches" / name
+        launch = read_launch(launch_folder)
+        positions = read(launch_folder, launch.ranks.per_node)
+        if positions and not has_ended(launch_folder, launch):
             return f"launch {name}, phase {max(positions).phase}"
-    return "starting"
+    return f"{len(job.launches)} launches"

@@ -8,11 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.execute.classify import classify_exit
+from harness.execute.classify import classify_exit, classify_text
 from harness.failure import FailureClass
 from harness.launch import folder as files
-from harness.launch.progress import Position, read
+from harness.launch.folder import LaunchOutcome
+from harness.launch.job_file import JobEnd, read_job_file, read_job_logs
+from harness.launch.progress import Position, read, started
 from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Timing
+from harness.slurm.verdict import WHOLE, Cause, setup_failure, weigh
 from harness.spec import Launch
 
 LOG_TAIL_LINES = 30
@@ -26,21 +29,23 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
 
     ``attempts`` says how many attempts of each run_id exist already. The one run that a failure belongs to is
     ``failed``; its unfinished companions are ``interrupted`` and keep their samples. Running out of memory in company
-    is an interruption with its failure beside it: the run goes on in a design with less company.
+    is an interruption with its failure beside it: the run goes on in a design with less company. So is the end of a
+    whole job in company, such as a failed node: the launch is made again.
     """
-    if not (folder / "progress").exists():
+    if not started(folder) and (cancelled or _job_end(folder) is None):
         return []
     launch = files.read_launch(folder)
-    outcome = files.read_outcome(folder)
-    world_size = launch.ranks.world_size
-    samples = [files.read_samples(folder, rank) for rank in range(world_size)]
-    failure, culprit = blame(folder, cancelled)
-    started_unix = outcome.started_unix if outcome else (folder / "launch.json").stat().st_mtime
+    outcomes = [one for one in files.read_outcomes(folder, launch) if one is not None]
+    samples = [files.read_samples(folder, rank) for rank in range(launch.ranks.world_size)]
+    failure, culprit = blame(folder, launch, cancelled)
+    started_unix = min((one.started_unix for one in outcomes), default=(folder / "launch.json").stat().st_mtime)
+    wall_s = max((one.wall_s for one in outcomes), default=max(0.0, time.time() - started_unix))
+    allocated_unix = outcomes[0].allocated_unix if outcomes else None
     records = []
     for index, spec in enumerate(launch.runs):
         done = all(any(s["kind"] == "done" and s["run"] == index for s in rank) for rank in samples)
-        blamed = failure if index == culprit and not done else None
-        failed = blamed is not None and not _in_company(launch, blamed)
+        blamed = failure if culprit in (None, index) and not done else None
+        failed = blamed is not None and not _in_company(launch, blamed, culprit)
         records.append(
             RunRecord(
                 run_id=spec.run_id,
@@ -52,16 +57,20 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
                 status="measured" if done else "failed" if failed else "interrupted",
                 failure=blamed,
                 started_at=datetime.fromtimestamp(started_unix, UTC).isoformat(timespec="milliseconds"),
-                wall_s=outcome.wall_s if outcome else max(0.0, time.time() - started_unix),
-                **_measurements(launch, index, samples, started_unix),
+                wall_s=wall_s,
+                **_measurements(launch, index, samples, allocated_unix or started_unix),
             )
         )
     return records
 
 
-def _in_company(launch: Launch, failure: Failure) -> bool:
-    """Whether memory ran out beside other layouts' models, which says nothing about the layout alone."""
-    return len(launch.runs) > 1 and failure.failure_class in OUT_OF_MEMORY
+def _in_company(launch: Launch, failure: Failure, culprit: int | None) -> bool:
+    """Whether the failure says nothing about the layout alone.
+
+    Memory ran out beside other layouts' models, or the whole job was ended.
+    """
+    whole = culprit is None and failure.failure_class in WHOLE
+    return len(launch.runs) > 1 and (failure.failure_class in OUT_OF_MEMORY or whole)
 
 
 def _measurements(launch: Launch, index: int, samples: Samples, started_unix: float) -> dict[str, Any]:
@@ -120,35 +129,81 @@ def _timing(launch: Launch, index: int, samples: Samples) -> Timing | None:
     )
 
 
-def blame(folder: Path, cancelled: bool) -> tuple[Failure | None, int | None]:
-    """The failure of a launch and the index of the run that it belongs to.
+def blame(folder: Path, launch: Launch, cancelled: bool) -> tuple[Failure | None, int | None]:
+    """The failure of a launch and the index of the run that it belongs to (None: to all of them).
 
     The run is the one at which the rank that failed first was; when no rank is to blame (all hung or timed out),
     the one at which the rank that lags behind all others is. A launch that was cancelled blames none.
     """
-    outcome = files.read_outcome(folder)
-    positions = read(folder)
-    if cancelled or (outcome and all(end.ok for end in outcome.ends)):
+    outcomes = files.read_outcomes(folder, launch)
+    if cancelled or files.ended_well(folder, launch):
         return None, None
-    if outcome is None:
-        rank = _laggard(positions, ())
-        position = None if rank is None else positions[rank]
-        message = "the job ended without a trace: its own process was ended from outside, or its host went down"
-        return _failure(folder, None, FailureClass.LOST, position, message, rank), position.run if position else 0
-    logs = {end.rank: f"{files.read_log(folder, end.rank)}\n{end.error or ''}" for end in outcome.ends}
-    # a rank that had to be ended did not die by itself
-    codes = {end.rank: 0 if end.hung else end.exit_code if end.exit_code is not None else 1 for end in outcome.ends}
-    verdict = classify_exit({rank: code for rank, code in codes.items() if code}, logs)
-    failure_class, message, rank = verdict.failure, verdict.line or verdict.rule, verdict.rank
-    hung = [end.rank for end in outcome.ends if end.hung]
-    if outcome.timed_out and len(hung) == len(outcome.ends):
-        failure_class = FailureClass.TIME_LIMIT
-        message = f"no end after {outcome.wall_s:.0f} s, the limit of this launch"
-    if failure_class in (FailureClass.TIME_LIMIT, FailureClass.COLLECTIVE_TIMEOUT):
-        rank = _laggard(positions, hung)
+    end = _job_end(folder)
+    positions = read(folder, launch.ranks.per_node)
+    cause, rank = _ranks_cause(folder, launch, outcomes, positions)
+    if end is not None:
+        cause = job_cause(folder, end, cause)
+    whole = cause.by_state and cause.failure in WHOLE
     position = positions[rank] if rank is not None and rank < len(positions) else None
-    run = position.run if position else 0
-    return _failure(folder, outcome.host, failure_class, position, message, rank), run
+    culprit = None if whole or not positions else position.run if position else 0
+    if end is not None and (whole or not positions):
+        host, rank = next(iter(end.down), None), None
+    else:
+        host = _host(launch, outcomes, rank)
+    return _failure(folder, host, cause, position, rank), culprit
+
+
+def _job_end(folder: Path) -> JobEnd | None:
+    file = read_job_file(folder)
+    return file.end if file else None
+
+
+def _ranks_cause(
+    folder: Path, launch: Launch, outcomes: Sequence[LaunchOutcome | None], positions: list[Position]
+) -> tuple[Cause, int | None]:
+    """What the ranks' ends and outputs say, and the rank to blame."""
+    if not any(outcomes):
+        message = "the job ended without a trace: its own process was ended from outside, or its host went down"
+        return Cause(FailureClass.LOST, message, False), _laggard(positions, ())
+    ends = {end.rank: end for outcome in outcomes if outcome for end in outcome.ends}
+    codes: dict[int, int | None] = {}
+    for rank in range(launch.ranks.world_size):
+        end = ends.get(rank)
+        # a rank that had to be ended did not die by itself; of a node that left no word nothing is known
+        codes[rank] = (
+            None if end is None else 0 if end.hung or end.ok else 1 if end.exit_code is None else end.exit_code
+        )
+    logs = {rank: f"{files.read_log(folder, rank)}\n{ends[rank].error or '' if rank in ends else ''}" for rank in codes}
+    verdict = classify_exit({rank: code for rank, code in codes.items() if code != 0}, logs)
+    failure_class, message, found = verdict.failure, verdict.line or verdict.rule, verdict.rank
+    known = [outcome for outcome in outcomes if outcome]
+    if any(one.timed_out for one in known) and all(end.hung for end in ends.values()):
+        failure_class = FailureClass.TIME_LIMIT
+        message = f"no end after {max(one.wall_s for one in known):.0f} s, the limit of this launch"
+    if failure_class in (FailureClass.TIME_LIMIT, FailureClass.COLLECTIVE_TIMEOUT):
+        found = _laggard(positions, [rank for rank, end in ends.items() if end.hung])
+    return Cause(failure_class, message, False), found
+
+
+def job_cause(folder: Path, end: JobEnd, ranks: Cause) -> Cause:
+    """The cause of a job's end, from what the scheduler, the ranks and the job's own output say."""
+    log = read_job_logs(folder)
+    failed_line = setup_failure(log)
+    if failed_line is not None:
+        return Cause(FailureClass.CONFIG, failed_line, False)
+    verdict = classify_text(log)
+    said = (verdict.failure, verdict.line or verdict.rule)
+    return weigh(end.status, (ranks.failure, ranks.message), said, end.message)
+
+
+def _host(launch: Launch, outcomes: Sequence[LaunchOutcome | None], rank: int | None) -> str | None:
+    """The host of a rank; without a rank the first that is known."""
+    first = 0
+    for outcome, count in zip(outcomes, launch.ranks.per_node, strict=True):
+        if outcome is not None and (rank is None or first <= rank < first + count):
+            return outcome.host
+        first += count
+    return None
 
 
 def _laggard(positions: list[Position], hung: Sequence[int]) -> int | None:
@@ -161,21 +216,17 @@ def _laggard(positions: list[Position], hung: Sequence[int]) -> int | None:
     )
 
 
-def _failure(
-    folder: Path,
-    host: str | None,
-    failure_class: FailureClass,
-    position: Position | None,
-    message: str,
-    rank: int | None,
-) -> Failure:
-    tail = files.read_log(folder, rank or 0, 20_000).strip().splitlines()[-LOG_TAIL_LINES:]
+def _failure(folder: Path, host: str | None, cause: Cause, position: Position | None, rank: int | None) -> Failure:
+    if rank is None and read_job_file(folder) is not None:
+        text, log = read_job_logs(folder, 20_000), f"launches/{folder.name}/job"
+    else:
+        text, log = files.read_log(folder, rank or 0, 20_000), f"launches/{folder.name}/rank{rank or 0}.log"
     return Failure(
-        failure_class=failure_class,
+        failure_class=cause.failure,
         phase=position.phase if position else "start",
-        message=message,
+        message=cause.message,
         rank=rank,
         host=host,
-        log_tail="\n".join(tail),
-        log=f"launches/{folder.name}/rank{rank or 0}.log",
+        log_tail="\n".join(text.strip().splitlines()[-LOG_TAIL_LINES:]),
+        log=log,
     )

@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from harness.errors import ExecutionError
 
 PRELOAD = ["harness.train.worker"]
 PR_SET_PDEATHSIG = 1
 GRACE_S = 3.0
+PEERS_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,20 @@ def _describe(outcome: Outcome) -> str:
     return f"rank {outcome.rank} ended with exit code {outcome.exit_code}"
 
 
+class Peers(Protocol):
+    """The ranks of the same launch on other nodes."""
+
+    def gone(self) -> bool:
+        """Whether one of them failed, so that the ranks here wait in vain."""
+
+    def failed(self) -> None:
+        """A rank here failed."""
+
+
 class RankGroup:
     """``local_ranks`` processes, global ranks ``first_rank`` upward, that run one call after the other.
 
-    Use as a context manager; leaving it ends every process.
+    Use as a context manager; leaving it ends every process. ``peers`` are asked twice a second.
     """
 
     def __init__(
@@ -70,6 +81,7 @@ class RankGroup:
         first_rank: int = 0,
         log_folder: Path | None = None,
         env: Mapping[str, str] | None = None,
+        peers: Peers | None = None,
     ) -> None:
         context = get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
@@ -86,6 +98,7 @@ class RankGroup:
             self._processes.append(process)
             self._pipes.append(here)
         self.first_rank = first_rank
+        self._peers = peers
 
     def __enter__(self) -> RankGroup:
         return self
@@ -126,8 +139,8 @@ class RankGroup:
     def run(self, function: Callable[..., Any] | str, *args: Any, timeout_s: float) -> list[Outcome]:
         """Run ``function(*args)`` on every rank and say how each ended.
 
-        Once a rank has failed the others get a few seconds to notice by themselves, then they are ended; so are
-        all when ``timeout_s`` is over.
+        Once a rank has failed, here or among the peers, the others get a few seconds to notice by themselves, then
+        they are ended; so are all when ``timeout_s`` is over.
         """
         return self._run_on(list(range(len(self._pipes))), function, args, timeout_s)
 
@@ -139,16 +152,23 @@ class RankGroup:
                 self._pipes[index].send((function, args))
         done: dict[int, Outcome] = {}
         deadline = time.monotonic() + timeout_s
+        told = False
         while len(done) < len(indices):
             waiting = [i for i in indices if i not in done]
-            ready = connection.wait([self._pipes[i] for i in waiting], max(0.0, deadline - time.monotonic()))
+            wait_s = max(0.0, deadline - time.monotonic())
+            slice_s = wait_s if self._peers is None else min(wait_s, PEERS_S)
+            ready = connection.wait([self._pipes[i] for i in waiting], slice_s)
             for index in waiting:
                 if self._pipes[index] in ready:
                     done[index] = self._receive(index)
-            if not ready:
+            failed = not all(o.ok for o in done.values())
+            if failed and not told and self._peers is not None:
+                self._peers.failed()
+                told = True
+            if not ready and time.monotonic() >= deadline:
                 done.update({i: Outcome(self.first_rank + i, hung=True) for i in waiting})
                 self._kill()
-            elif not all(o.ok for o in done.values()):
+            elif failed or (self._peers is not None and self._peers.gone()):
                 deadline = min(deadline, time.monotonic() + GRACE_S)
         return [done[i] for i in indices]
 

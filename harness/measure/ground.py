@@ -17,7 +17,8 @@ from harness.record import Ground
 
 def ground(device: torch.device) -> Ground:
     """Facts of this launch; every rank must call it. What cannot be read is None."""
-    mine = (platform.node(), torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu")
+    host = os.environ.get("SLURMD_NODENAME") or platform.node()
+    mine = (host, torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu")
     everyone: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     return Ground(

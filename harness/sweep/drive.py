@@ -7,16 +7,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Protocol
 
-from harness.execute import jobs
+from harness.errors import MeshsweepError, StoreError
 from harness.execute.collect import collect
-from harness.launch.folder import read_launch, write_launch
+from harness.execute.jobs import Job, Jobs, jobs_of
+from harness.launch.folder import read_launch
 from harness.launch.progress import Position, read
 from harness.record import RunRecord
 from harness.spec import Launch, SweepPlan
 from harness.store import SweepStore, write_atomic
 from harness.sweep.steps import next_launches
 
-POLL_S = 0.2
+LET_GO_WITHIN_S = 120.0
+CANCEL = "cancel"  # a file in the sweep's folder: whoever drives the sweep ends its jobs and stops
+
+
+class SweepCancelled(MeshsweepError):
+    """Somebody called ``meshsweep cancel``."""
+
+    exit_code = 130
 
 
 class Observer(Protocol):
@@ -38,55 +46,123 @@ class Silent:
 def drive(store: SweepStore, observer: Observer | None = None) -> tuple[RunRecord, ...]:
     """Run a sweep to its end, from wherever it stands; all its records.
 
-    On Ctrl-C every process of the sweep is ended and what was measured is recorded before KeyboardInterrupt goes on.
+    On Ctrl-C every local process of the sweep is ended and what was measured is recorded before KeyboardInterrupt
+    goes on; Slurm jobs go on.
+
+    Raises:
+        SweepCancelled: ``meshsweep cancel`` was called meanwhile.
+        StoreError: another process drives the sweep.
     """
+    observer = observer or Silent()
     with store.driving():
-        return _drive(store, observer or Silent())
-
-
-def _drive(store: SweepStore, observer: Observer) -> tuple[RunRecord, ...]:
-    plan = store.plan()
-    left = jobs.find(store.folder)
-    if left is not None:
-        _watch(store, left, observer)
-    _collect_all(store, observer)
-    while launches := next_launches(plan, store.records(), _launch_count(store)):
-        folders = []
-        for launch in launches:
-            folders.append(store.launch_folder(launch.launch_id))
-            write_launch(folders[-1], launch)
-        observer.launched(launches)
-        job = jobs.submit(store.folder, folders, plan.env)
-        _watch(store, job, observer)
+        (store.folder / CANCEL).unlink(missing_ok=True)
+        plan = store.plan()
+        jobs = jobs_of(store, plan)
+        _Watch(store, jobs, observer).run(jobs.find(), [])
         _collect_all(store, observer)
-    return store.records()
+        while launches := next_launches(plan, store.records(), _launch_count(store)):
+            observer.launched(launches)
+            _Watch(store, jobs, observer).run([], list(launches))
+            _collect_all(store, observer)
+        return store.records()
 
 
-def _watch(store: SweepStore, job: jobs.LocalJob, observer: Observer) -> None:
-    folders = [store.launch_folder(name) for name in job.file.launches]
-    launches = {folder: read_launch(folder) for folder in folders}
-    try:
-        while job.alive:
-            for folder in folders:
-                ended = (folder / "outcome.json").exists()
-                if ended:
-                    _collect(store, folder, observer)
-                elif (folder / "progress").exists():
-                    observer.at(launches[folder], read(folder))
-            time.sleep(POLL_S)
-    except BaseException:
-        job.cancel()
-        _collect_all(store, observer, cancelled=True)
-        raise
+class _Watch:
+    """Jobs under way, and launches that wait for one."""
+
+    def __init__(self, store: SweepStore, jobs: Jobs, observer: Observer) -> None:
+        self.store, self.jobs, self.observer = store, jobs, observer
+        self.running: list[Job] = []
+
+    def run(self, running: list[Job], waiting: list[Launch]) -> None:
+        """Submit what waits and look after what runs until nothing is left of either."""
+        self.running = running
+        try:
+            while self.running or waiting:
+                if (self.store.folder / CANCEL).exists():
+                    raise SweepCancelled(
+                        f"sweep {self.store.folder.name} was cancelled; 'meshsweep resume' runs what is missing"
+                    )
+                self._submit(waiting)
+                self.running = [job for job in self.running if self._look(job)]
+                if self.running or waiting:
+                    time.sleep(self.jobs.poll_s)
+        except SweepCancelled:
+            self._end()
+            raise
+        except BaseException:
+            if not self.jobs.outlive:
+                self._end()
+            raise
+
+    def _submit(self, waiting: list[Launch]) -> None:
+        while count := self.jobs.take(len(waiting), len(self.running)):
+            job = self.jobs.submit(waiting[:count])
+            if job is None:
+                return
+            self.running.append(job)
+            del waiting[:count]
+
+    def _look(self, job: Job) -> bool:
+        """Whether the job is still to be watched; what of it is over is recorded."""
+        alive = job.poll()
+        left = False
+        for launch_id in job.launches:
+            folder = self.store.launch_folder(launch_id)
+            if not alive or job.over(launch_id):
+                _collect(self.store, folder, self.observer)
+                continue
+            left = True
+            launch = read_launch(folder)
+            positions = read(folder, launch.ranks.per_node)
+            if positions:
+                self.observer.at(launch, positions)
+        return alive and (left or not self.jobs.outlive)
+
+    def _end(self) -> None:
+        for job in self.running:
+            job.cancel()
+        for job in self.running:
+            for launch_id in job.launches:
+                _collect(self.store, self.store.launch_folder(launch_id), self.observer, cancelled=True)
+
+
+def cancel(store: SweepStore) -> list[str]:
+    """End a sweep's jobs and record what they measured; the ids of those jobs.
+
+    Whoever drives the sweep is told first and stops by itself.
+
+    Raises:
+        StoreError: it does not let go of the sweep.
+        ExecutionError: a job does not end.
+    """
+    (store.folder / CANCEL).touch()
+    deadline = time.monotonic() + LET_GO_WITHIN_S
+    plan, ended = store.plan(), []
+    while True:
+        jobs = jobs_of(store, plan).find()
+        ended += [job.job_id for job in jobs if job.job_id not in ended and job.poll()]
+        try:
+            with store.driving():
+                for job in jobs:
+                    job.cancel()
+                for folder in sorted((store.folder / "launches").glob("*")):
+                    _collect(store, folder, Silent(), cancelled=True)
+                (store.folder / CANCEL).unlink(missing_ok=True)
+                return ended
+        except StoreError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def _launch_count(store: SweepStore) -> int:
     return len(list((store.folder / "launches").glob("*")))
 
 
-def _collect_all(store: SweepStore, observer: Observer, cancelled: bool = False) -> None:
+def _collect_all(store: SweepStore, observer: Observer) -> None:
     for folder in sorted((store.folder / "launches").glob("*")):
-        _collect(store, folder, observer, cancelled)
+        _collect(store, folder, observer)
 
 
 def _collect(store: SweepStore, folder: Path, observer: Observer, cancelled: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from harness.compare.collect import collect
@@ -13,9 +14,10 @@ from harness.record import RunRecord
 from harness.spec import Design, Launch, RunSpec, SweepPlan
 
 # Failures that say nothing about the layout.
-RETRIED = frozenset(
-    {FailureClass.NODE_FAILURE, FailureClass.PREEMPTED, FailureClass.NETWORK, FailureClass.LOST, FailureClass.CANCELLED}
-)
+RETRIED = frozenset({FailureClass.NODE_FAILURE, FailureClass.PREEMPTED, FailureClass.NETWORK, FailureClass.LOST})
+# Ends of a whole job; a launch of several layouts is made again after one, for none of them is to blame.
+ENDED_TOGETHER = RETRIED | {FailureClass.CANCELLED}
+OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
 DESIGNS: tuple[Design, ...] = ("alternated", "blocks", "launches")
 MEMORY_SHARE = 0.7
 
@@ -36,10 +38,14 @@ class History(NamedTuple):
         """Whether the run failed in a way that another attempt would not change, or was tried often enough."""
         failures = [r.failure for r in self.of(run) if r.status == "failed" and r.failure]
         interrupted = sum(r.status == "interrupted" for r in self.of(run))
+        ended = sum(
+            r.status == "interrupted" and r.failure is not None and r.failure.failure_class in ENDED_TOGETHER
+            for r in self.of(run)
+        )
         most = self.plan.settings.max_attempts
         return (
             any(f.failure_class not in RETRIED for f in failures)
-            or len(failures) >= most
+            or len(failures) + ended >= most
             or interrupted >= most + len(self.plan.layouts)
         )
 
@@ -76,10 +82,8 @@ def _timing_launches(history: History, launched: int) -> tuple[Launch, ...]:
     for repeat in range(plan.settings.rounds):
         runs = [plan.run(layout, "time", repeat) for layout in layouts]
         runs = [run for run in runs if history.pending(run)]
-        if design == "launches":
-            groups += [(repeat, (run,)) for run in runs]
-        elif runs:
-            groups.append((repeat, tuple(runs)))
+        pack = 1 if design == "launches" else _pack(plan, len(runs))
+        groups += [(repeat, tuple(runs[at : at + pack])) for at in range(0, len(runs), pack)]
     return tuple(
         Launch(
             launch_id=_launch_id(launched + i, runs[0].layout.label if len(runs) == 1 else "", f"time-round{repeat}"),
@@ -91,29 +95,43 @@ def _timing_launches(history: History, launched: int) -> tuple[Launch, ...]:
     )
 
 
+def _pack(plan: SweepPlan, runs: int) -> int:
+    """How many of ``runs`` layouts are timed side by side in one launch."""
+    return max(1, runs if plan.slurm is None or plan.slurm.pack is None else plan.slurm.pack)
+
+
 def _launch_id(number: int, label: str, purpose: str) -> str:
     words = "".join(c if c.isalnum() else "-" for c in label).strip("-")
     return f"{number:03d}-{purpose}" + (f"-{words}" if words else "")
 
 
 def rankable(plan: SweepPlan, records: Sequence[RunRecord]) -> list[Layout]:
-    """The layouts that passed the gate and failed nowhere, in plan order."""
+    """The layouts that passed the gate and failed nowhere for good, in plan order."""
     collected = collect(plan, records)
     reference = find_gate_reference(collected.cells, plan.settings.gate_steps)
-    return [
-        cell.layout
-        for cell in collected.cells
-        if cell.layout in plan.layouts and decide(cell, reference, to_time=False).outcome == "measured"
-    ]
+    history = History(plan, records)
+    found = []
+    for cell in collected.cells:
+        lost = tuple(r for r in cell.lost if not history.pending(r.spec))
+        verdict = decide(replace(cell, lost=lost), reference, to_time=False)
+        if cell.layout in plan.layouts and verdict.outcome == "measured":
+            found.append(cell.layout)
+    return found
 
 
 def choose_design(plan: SweepPlan, records: Sequence[RunRecord], layouts: Sequence[Layout]) -> Design:
     """Alternated where all models fit together, else blocks; one step down after each out-of-memory in company."""
+    if plan.slurm is not None and plan.slurm.pack == 1:
+        return "launches"
     if plan.design != "auto":
         return plan.design
     history = History(plan, records)
     start = 0 if _fit_together(history, layouts) else 1
-    too_much = {r.launch_design for r in records if r.status == "interrupted" and r.failure}
+    too_much = {
+        r.launch_design
+        for r in records
+        if r.status == "interrupted" and r.failure and r.failure.failure_class in OUT_OF_MEMORY
+    }
     return next(design for design in DESIGNS[start:] if design not in too_much or design == DESIGNS[-1])
 
 

@@ -20,11 +20,15 @@ def pick_device(kind: str, local_rank: int) -> torch.device:
     return device
 
 
+def backend_of(device: torch.device) -> str:
+    """gloo on CPUs, nccl (with gloo for CPU tensors) on CUDA."""
+    return "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+
+
 def join(store: dist.Store, rank: int, world_size: int, device: torch.device, timeout_s: float) -> None:
-    """Make the default process group: gloo on CPUs, nccl (with gloo for CPU tensors) on CUDA."""
-    backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    """Make the default process group."""
     dist.init_process_group(
-        backend,
+        backend_of(device),
         store=store,
         rank=rank,
         world_size=world_size,

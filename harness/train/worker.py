@@ -25,6 +25,7 @@ from harness.train.session import Session
 from harness.train.timing import time_launch
 
 MEMORY_STEPS = 2
+TOKEN_KEY = "meshsweep"
 
 _store: dist.TCPStore | None = None
 
@@ -34,7 +35,7 @@ class Reporter:
 
     def __init__(self, folder: Path, rank: int, launch: Launch) -> None:
         self._launch = launch
-        self._progress = ProgressWriter(folder, rank)
+        self._progress = ProgressWriter(folder, rank, launch.ranks.per_node)
         self._file = (folder / f"rank{rank}.jsonl").open("a", encoding="utf-8")
         self._stepped = False
 
@@ -50,21 +51,38 @@ class Reporter:
         self._progress.at(run, phase, time.time())
 
 
-def serve_store() -> int:
-    """On rank 0: open the rendezvous store on a free port of this host and return the port."""
+def serve_store(token: str = "") -> int:
+    """On rank 0: open the rendezvous store on a free port of this host and return the port.
+
+    ``token`` says whose store it is.
+    """
     global _store
     _store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    _store.set(TOKEN_KEY, token)
     return int(_store.port)
 
 
-def enter(port: int, world_size: int, device_kind: str, collective_timeout_s: float, threads: int) -> None:
-    """Join the process group of this host's ranks."""
+def enter(
+    port: int,
+    world_size: int,
+    device_kind: str,
+    collective_timeout_s: float,
+    threads: int,
+    address: str = "127.0.0.1",
+    interface: str = "",
+    token: str = "",
+) -> None:
+    """Join the process group of the launch's ranks. ``interface`` is for gloo, unless the environment names one."""
     global _store
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     torch.set_num_threads(threads)
+    if interface:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     if rank != 0:
-        _store = dist.TCPStore("127.0.0.1", port, is_master=False)
+        _store = dist.TCPStore(address, port, is_master=False)
     assert _store is not None
+    if _store.get(TOKEN_KEY).decode() != token:
+        raise ConnectionError(f"{address} port {port} is another launch's: no route to host of rank 0")
     join(_store, rank, world_size, pick_device(device_kind, local_rank), collective_timeout_s)
 
 

@@ -22,7 +22,7 @@ STEPS = 10
 def run(group: GetGroup, folder: Path, design: Design, *texts: str) -> list[RunRecord]:
     specs = [make_spec(text, timed_steps=STEPS).model_copy(update={"purpose": "time"}) for text in texts]
     write_launch(folder, Launch(launch_id=folder.name, runs=tuple(specs), design=design))
-    create(folder, 2)
+    create(folder, (2,))
     group(2).call("harness.train.worker:run_launch", folder)
     return collect(folder, {})
 
@@ -41,7 +41,7 @@ def test_every_rank_records_every_step_of_every_layout(design: Design, rank_grou
         assert 6 <= len(timing.warmup_s) <= 15
         assert record.ground is not None
         assert record.ground.backend == "gloo"
-    assert all(position.phase == "timing" for position in read(tmp_path / design))
+    assert all(position.phase == "timing" for position in read(tmp_path / design, (2,)))
 
 
 def test_alternated_steps_of_a_cycle_are_neighbours(rank_group: GetGroup, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Faulty(Decoder):
         self.passes[cell] = self.passes.get(cell, 0) + 1
         logits = super().forward(tokens)
         for fault in filter(None, os.environ.get("FAULTS", "").split(",")):
-            where, _, what = fault.partition("=")
+            where, _, what = fault.rpartition("=")
             kind, _, at = what.partition("@")
             if where != cell:
                 continue

@@ -24,6 +24,7 @@ LEVEL = {
     "topology": 2,
     "layout": 3,
     "mesh": 4,
+    "slurm": 4,
     "spec": 5,
     "doctor": 6,
     "record": 6,

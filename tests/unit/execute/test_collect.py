@@ -31,8 +31,8 @@ class Folder:
         self.path = path
         runs = tuple(PLAN.run(layout(text), "time") for text in TEXTS)
         write_launch(path, Launch(launch_id=path.name, runs=runs, design=design))
-        create(path, 2)
-        self.progress = [ProgressWriter(path, rank) for rank in (0, 1)]
+        create(path, (2,))
+        self.progress = [ProgressWriter(path, rank, (2,)) for rank in (0, 1)]
 
     def sample(self, rank: int, kind: str, run: int, **values: Any) -> None:
         with (self.path / f"rank{rank}.jsonl").open("a") as file:

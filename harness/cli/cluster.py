@@ -1,0 +1,148 @@
+"""Options that send a sweep to a cluster, its probe, and the command that drives it in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.machine import Decorated
+from harness.errors import StoreError, UsageError
+from harness.slurm.profile import SlurmOptions, read_profile
+from harness.store import write_atomic
+from harness.sweep.drive import CANCEL
+from harness.topology import hostlist
+from harness.topology.model import Topology
+
+COMMAND = "command.json"  # what started a sweep, so that one whose probe was cut short can be started again
+DETACHED_LOG = "detached.log"
+
+
+def cluster_options(command: Decorated) -> Decorated:
+    """--cluster and what goes with it."""
+    slurm_only = "With --cluster slurm: "
+    for option in reversed(
+        (
+            click.option("--cluster", type=click.Choice(["local", "slurm"]), default="local", show_default=True),
+            click.option(
+                "--profile", metavar="NAME", help=slurm_only + "site profile, slurm/profiles/NAME.toml or a file."
+            ),
+            click.option(
+                "--nodes", type=click.IntRange(1), metavar="N", help=slurm_only + "nodes of each job; default 1."
+            ),
+            click.option(
+                "--pack",
+                type=click.IntRange(1),
+                metavar="K",
+                help=slurm_only + "layouts timed side by side in one job.",
+            ),
+            click.option("--max-jobs", type=click.IntRange(1), metavar="N", help=slurm_only + "jobs at a time."),
+            click.option(
+                "--depend", metavar="DEPENDENCY", help=slurm_only + "as sbatch --dependency: afterok:123, or 123."
+            ),
+            click.option("--exclude", metavar="HOSTS", help=slurm_only + "nodes not to use."),
+            click.option("--nodelist", metavar="HOSTS", help=slurm_only + "nodes to use."),
+            click.option(
+                "--launcher",
+                type=click.Choice(["agent", "torchrun"]),
+                default="agent",
+                help=slurm_only + "starts ranks.",
+            ),
+            click.option("--detach", is_flag=True, help="Go on in the background; print the sweep's name and return."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def slurm_options(values: Mapping[str, Any]) -> SlurmOptions | None:
+    """The options as one value; None for this host.
+
+    Raises:
+        UsageError: --profile is missing, or an option belongs to --cluster slurm.
+    """
+    names = ("profile", "nodes", "pack", "max_jobs", "depend", "exclude", "nodelist")
+    given = [name for name in names if values[name] is not None]
+    if values["cluster"] != "slurm":
+        if given or values["launcher"] != "agent":
+            option = (given[0] if given else "launcher").replace("_", "-")
+            raise UsageError(f"--{option} goes with --cluster slurm; add that, or take it out")
+        return None
+    if values["profile"] is None:
+        raise UsageError("--cluster slurm needs --profile; copy slurm/profiles/template.toml and name it")
+    depend = values["depend"]
+    return SlurmOptions(
+        profile=read_profile(values["profile"]),
+        nodes=values["nodes"] or 1,
+        pack=values["pack"],
+        max_jobs=values["max_jobs"],
+        depend=f"afterok:{depend}" if depend and depend.isdigit() else depend,
+        exclude=values["exclude"],
+        nodelist=values["nodelist"],
+        launcher=values["launcher"],
+    )
+
+
+def default_name(model: str | None, options: SlurmOptions | None) -> str:
+    """A name for a sweep whose ranks are not known yet."""
+    what = re.sub(r"[^A-Za-z0-9._-]+", "-", model or "default").strip("-")[:60]
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{what}-n{options.nodes if options else 1}"
+
+
+def probed(folder: Path, options: SlurmOptions, device: str, ranks: int | None) -> tuple[Topology, SlurmOptions]:
+    """The nodes that a probe job found, and the options with their names where one node is not like another."""
+    from harness.execute.probe import probe
+
+    write_atomic(folder / COMMAND, json.dumps(click.get_current_context().params, default=str))
+    (folder / CANCEL).unlink(missing_ok=True)
+    click.echo(f"sweep {folder.name}: a probe job looks at {options.nodes} nodes", err=True)
+    slots = None if ranks is None or device == "cuda" else -(-ranks // options.nodes)
+    found = probe(folder / "probe", folder.name, options, device, slots, stop=(folder / CANCEL).exists)
+    for node in found.nodes:
+        click.echo(f"  {node.host}: {len(node.devices)} {node.devices[0].name or node.devices[0].kind}", err=True)
+    if len(set(found.devices_per_node)) > 1 and options.nodelist is None:
+        hosts = hostlist.compress([node.host for node in found.nodes])
+        options = options.model_copy(update={"nodelist": hosts})
+    return found, options
+
+
+def started_before_its_plan(folder: Path) -> dict[str, Any] | None:
+    """The parameters of a ``run`` that ended before its probe did; None for anything else."""
+    path = folder / COMMAND
+    if (folder / "sweep.json").exists() or not path.is_file():
+        return None
+    try:
+        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        contract = saved["contract_file"]
+        paths = {"results": folder.parent, "contract_file": Path(contract) if contract else None}
+        return {**saved, **paths, "layout_texts": tuple(saved["layout_texts"]), "name": folder.name, "detach": False}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} cannot be read ({error}); start the sweep again with 'meshsweep run'") from error
+
+
+def detach(name: str, results: Path, arguments: Sequence[str]) -> Path:
+    """Start the same command without ``--detach`` in a session of its own; the file that takes its output."""
+    folder = results / name
+    if (folder / "sweep.json").exists():
+        raise StoreError(f"sweep {name} exists in {results}; choose another --name or use 'meshsweep resume'")
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / DETACHED_LOG
+    command = [sys.executable, "-m", "harness.cli", *(one for one in arguments if one != "--detach"), "--name", name]
+    with log.open("ab") as file:
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            env=dict(os.environ),
+        )
+    return log

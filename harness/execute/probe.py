@@ -1,0 +1,120 @@
+"""The first job of a sweep on a cluster: every node says what it has, for the submitting machine cannot see it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.errors import ExecutionError, TopologyError
+from harness.execute.agent import Place
+from harness.execute.collect import job_cause
+from harness.execute.here import this_machine
+from harness.execute.slurm_jobs import adopt, submit_call
+from harness.execute.slurm_queue import Queue, SlurmJob
+from harness.failure import FailureClass
+from harness.launch.job_file import read_job_file
+from harness.slurm.profile import SlurmOptions
+from harness.slurm.script import JobRequest, job_name
+from harness.slurm.verdict import Cause
+from harness.store import read_model, write_atomic
+from harness.topology import slurm_env
+from harness.topology.merge import join_nodes
+from harness.topology.model import Node, Topology
+
+LIMIT_MIN = 10
+POLL_S = 0.5
+
+
+def probe_node(folder: str, device: str, slots: int | None) -> None:
+    """Write this node's topology. ``slots``: ranks of a node without a GPU; None: as many as Slurm gave it GPUs."""
+    place = Place.of_task(os.environ)
+    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    found = this_machine(device, slots or (int(gpus) if gpus.isdigit() else None))
+    (node,) = found.nodes
+    node = _with_switches(node.model_copy(update={"host": place.host}))
+    topology = found.model_copy(update={"nodes": (node,)})
+    write_atomic(_path(Path(folder), place.node), topology.model_dump_json(indent=1))
+
+
+def _with_switches(node: Node) -> Node:
+    """The node with the switches above it, where Slurm names them."""
+    with contextlib.suppress(TopologyError):
+        described, _ = slurm_env.from_environ(os.environ)
+        mine = next((one for one in described.nodes if one.host == node.host), None)
+        return join_nodes(node, mine) if mine else node
+    return node
+
+
+def _path(folder: Path, node: int) -> Path:
+    return folder / f"topology.node{node}.json"
+
+
+def probe_request(folder: Path, sweep: str, options: SlurmOptions) -> JobRequest:
+    """What the probe job asks for: the nodes that every other job will ask for."""
+    return JobRequest(
+        name=job_name(sweep, "probe"),
+        folder=str((folder / "job").absolute()),
+        nodes=options.nodes,
+        gpus_per_node=options.profile.gpus_per_node,
+        time_min=LIMIT_MIN,
+        depend=options.depend,
+        exclude=options.exclude,
+        nodelist=options.nodelist,
+    )
+
+
+def probe(
+    folder: Path, sweep: str, options: SlurmOptions, device: str, slots: int | None, stop: Callable[[], bool]
+) -> Topology:
+    """The topology of the nodes that a job gets, in rank order; a probe that still runs is waited for.
+
+    Raises:
+        ExecutionError: the job ended without it, or ``stop`` says so.
+    """
+
+    def done() -> bool:
+        return all(_path(folder, node).exists() for node in range(options.nodes))
+
+    if not done():
+        _run(folder, sweep, options, (probe_node, str(folder.absolute()), device, slots), done, stop)
+    parts = [read_model(_path(folder, node), Topology) for node in range(options.nodes)]
+    return Topology(
+        nodes=tuple(node for part in parts for node in part.nodes),
+        sources=tuple(dict.fromkeys(text for part in parts for text in part.sources)),
+        warnings=tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
+    )
+
+
+def _run(
+    folder: Path,
+    sweep: str,
+    options: SlurmOptions,
+    call: tuple[object, ...],
+    done: Callable[[], bool],
+    stop: Callable[[], bool],
+) -> None:
+    queue = Queue()
+    left = read_job_file(folder)
+    file = adopt(folder, left, ran=False) if left is not None and left.end is None else None
+    job = (
+        SlurmJob(folder, file, queue, done)
+        if file
+        else submit_call(folder, probe_request(folder, sweep, options), options, call, queue, done)
+    )
+    while job.poll() and not done():
+        if stop():
+            job.cancel()
+            raise ExecutionError(f"sweep {sweep} was cancelled while its probe waited; start it again with 'run'")
+        time.sleep(POLL_S)
+    if done():
+        return
+    end = job.file.end
+    nothing = Cause(FailureClass.LOST, "no node wrote its topology", False)
+    cause = job_cause(folder, end, nothing) if end else nothing
+    raise ExecutionError(
+        f"the probe job {job.job_id} found no topology ({cause.failure}): {' '.join(cause.message.split())}; "
+        f"see {folder / 'job'}, and mend the profile or the request"
+    )

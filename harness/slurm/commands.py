@@ -1,0 +1,147 @@
+"""Slurm's commands, called with an environment in which only the cluster's address is left of Slurm's variables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.errors import ExecutionError
+from harness.slurm import state
+from harness.slurm.state import UNKNOWN, JobStatus
+
+CALL_LIMIT_S = 60.0
+_AMBIENT = ("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_", "SRUN_", "SALLOC_", "SLURMD_")
+# Where the cluster is and how one proves who one is.
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SACK_KEY")
+_SILENT = (
+    "unable to contact slurm controller",
+    "unable to contact",
+    "socket timed out",
+    "connection refused",
+    "connection timed out",
+    "zero bytes were transmitted",
+    "communication connection failure",
+    "slurm backup controller in standby mode",
+    "unexpected message received",
+    "could not establish a configuration source",
+)
+
+
+class ControllerSilent(ExecutionError):
+    """The controller did not answer; jobs go on without it."""
+
+
+class CommandFailed(ExecutionError):
+    """A command of Slurm's said no. ``output`` is what it said."""
+
+    def __init__(self, command: str, output: str) -> None:
+        self.output = output.strip()
+        super().__init__(f"{command} failed: {' '.join(self.output.split()) or 'no message'}")
+
+
+def ambient(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of variables that would change what a command of Slurm's does or a job finds."""
+    return tuple(sorted(n for n in environ if n.startswith(_AMBIENT) and n not in _KEPT))
+
+
+def clean_environ(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """``environ`` without ambient variables."""
+    dropped = set(ambient(environ))
+    return {name: value for name, value in environ.items() if name not in dropped}
+
+
+def is_silence(output: str) -> bool:
+    """Whether a command's output says that the controller did not answer."""
+    low = output.lower()
+    return any(text in low for text in _SILENT)
+
+
+def call(*command: str, limit_s: float = CALL_LIMIT_S) -> str:
+    """Standard output of one command.
+
+    Raises:
+        ControllerSilent: no answer within ``limit_s`` seconds, or the command says so.
+        CommandFailed: any other failure.
+        ExecutionError: the command is not installed.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=limit_s, env=clean_environ(), text=True, errors="replace", check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ControllerSilent(f"{command[0]} did not answer within {limit_s:.0f} s; the controller is busy") from None
+    except OSError as error:
+        raise ExecutionError(f"cannot run {command[0]}: {error.strerror}; run this where Slurm is installed") from error
+    if done.returncode == 0:
+        return done.stdout
+    if is_silence(done.stderr):
+        raise ControllerSilent(f"{command[0]}: {' '.join(done.stderr.split())}; the controller does not answer")
+    raise CommandFailed(command[0], done.stderr or done.stdout)
+
+
+def queue(job_ids: Iterable[str]) -> dict[str, JobStatus]:
+    """Status of those of ``job_ids`` that the queue still knows."""
+    ids = ",".join(job_ids)
+    if not ids:
+        return {}
+    try:
+        text = call("squeue", "-h", "-a", "-t", "all", "-j", ids, "-o", state.SQUEUE_FORMAT)
+    except CommandFailed as error:
+        if "invalid job id" in error.output.lower():
+            return {}
+        raise
+    return state.parse_squeue(text)
+
+
+def details(job_id: str) -> JobStatus:
+    """All that is known of one job: from the controller while it remembers, else from accounting.
+
+    State UNKNOWN where neither says more, as with accounting that is closed to users.
+
+    Raises:
+        ControllerSilent: the controller does not answer.
+    """
+    status = None
+    with contextlib.suppress(CommandFailed):
+        status = state.parse_scontrol(call("scontrol", "show", "job", job_id))
+    if status is not None and status.final:
+        return status
+    try:
+        text = call("sacct", "-n", "-P", "-X", "-D", "-j", job_id, "-o", state.SACCT_FIELDS)
+        accounted = state.parse_sacct(text).get(job_id)
+    except ExecutionError:
+        accounted = None
+    if accounted is not None and (status is None or accounted.final):
+        return accounted
+    return status or JobStatus(job_id=job_id, state=UNKNOWN, source="none")
+
+
+def named(name: str) -> list[str]:
+    """Ids of this user's jobs of that name that the queue still knows, oldest first."""
+    lines = call("squeue", "-h", "-a", "-t", "all", "--me", "-n", name, "-o", "%i").split()
+    return sorted((line for line in lines if line.isdigit()), key=int)
+
+
+def down(nodes: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``nodes`` that are down; empty where nobody says."""
+    if not nodes:
+        return ()
+    try:
+        return state.parse_down_nodes(call("sinfo", "-h", "-N", "-n", ",".join(nodes), "-o", "%N|%T"))
+    except ExecutionError:
+        return ()
+
+
+def cancel(job_id: str) -> None:
+    """Ask the controller to end a job; one that has ended already is no error.
+
+    Raises:
+        ControllerSilent: it did not answer.
+    """
+    try:
+        call("scancel", job_id)
+    except CommandFailed as error:
+        if "invalid job id" not in error.output.lower() and "already" not in error.output.lower():
+            raise
