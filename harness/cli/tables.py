@@ -8,6 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from harness.cli.found import found_lines
 from harness.execute.jobs import Running, running_jobs
 from harness.launch.folder import has_ended, read_launch
 from harness.launch.progress import read
@@ -82,7 +83,7 @@ def plan_text(plan: SweepPlan) -> str:
 
 
 def topology_text(form: Mapping[str, Any]) -> str:
-    """Nodes with devices, islands, the suggested mesh, warnings."""
+    """Nodes with devices, islands, the suggested mesh and what else was found; warnings."""
     rows = [
         {
             "host": node["host"],
@@ -100,11 +101,15 @@ def topology_text(form: Mapping[str, Any]) -> str:
         name = link["link_class"] + (f" x{link['nvlink_count']}" if link.get("nvlink_count") else "")
         counts[name] = counts.get(name, 0) + 1
     if counts:
-        lines.append("links: " + ", ".join(f"{count} pairs {name}" for name, count in counts.items()))
+        lines.append("links: " + ", ".join(f"{n} pair{'s' * (n != 1)} {name}" for name, n in counts.items()))
     if form.get("islands"):
         lines.append("islands: " + "  ".join("{" + ",".join(map(str, i)) + "}" for i in form["islands"]))
     if form.get("suggested_mesh"):
-        lines.append("suggested mesh: " + " x ".join(map(str, form["suggested_mesh"])))
+        why = f" ({form['mesh_reason']})" if form.get("mesh_reason") else ""
+        lines.append("suggested mesh: " + " x ".join(map(str, form["suggested_mesh"])) + why)
+    lines += found_lines(form)
+    if not rows:
+        lines.append("names no devices; add a listing such as `nvidia-smi topo -m` for links and a mesh")
     lines += [f"warning: {warning}" for warning in form.get("warnings", ())]
     return "\n".join(lines)
 
