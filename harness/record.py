@@ -51,6 +51,7 @@ class GateSamples(Frozen):
 
     losses: tuple[float, ...]
     grad_norms: tuple[float, ...]
+    first_grad_norm_by_parameter: dict[str, float] | None = None  # of the first step, by name in the bare model
 
 
 class Memory(Frozen):

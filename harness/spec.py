@@ -32,7 +32,7 @@ class Settings(Frozen):
     checkpoint: bool = True
     keep_checkpoints: bool = False
     learning_rate: float = Field(default=1e-3, gt=0)
-    gate_learning_rate: float = Field(default=0.5, gt=0)
+    gate_learning_rate: float = Field(default=0.1, gt=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     run_timeout_s: float = Field(default=120.0, gt=0)
     collective_timeout_s: float = Field(default=60.0, gt=0)

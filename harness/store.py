@@ -53,7 +53,7 @@ def read_model(path: Path, model: type[Model]) -> Model:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not JSON ({error}); restore it from a copy or remove it") from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -135,9 +135,13 @@ class SweepStore:
         """Hold the sweep, so that no two processes launch its runs; the lock ends with the process that holds it.
 
         Raises:
-            StoreError: another process holds it.
+            StoreError: another process holds it, or the folder cannot be written.
         """
-        with (self.folder / "lock").open("a") as file:
+        try:
+            file = (self.folder / "lock").open("a")
+        except OSError as error:
+            raise StoreError(f"cannot write {self.folder}: {error.strerror}; make it writable, or copy it") from error
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -154,6 +158,10 @@ class SweepStore:
                 return False
         except StoreError:
             return True
+
+    def launches(self) -> list[Path]:
+        """The folders of all launches so far, in their order."""
+        return sorted(p.parent for p in (self.folder / "launches").glob("*/launch.json"))
 
     def launch_folder(self, launch_id: str) -> Path:
         return self.folder / "launches" / launch_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -39,6 +40,10 @@ for command in (
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; a user's mistake is one line and exit code 2, never a traceback."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # as Ctrl-C; what `nohup` has set to be ignored stays so
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     sys.exit(_run(argv))
 
 
@@ -60,6 +65,9 @@ def _run(argv: Sequence[str] | None) -> int:
         # whoever read our output has gone; leave stdout alone, or the interpreter complains at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        click.echo(f"meshsweep: {error}; free space, or check the path and its permissions", err=True)
+        return 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("meshsweep: interrupted; what was measured is kept, 'meshsweep resume' runs the rest", err=True)
         return INTERRUPTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -257,9 +258,13 @@ def _show_probe(folder: Path, slurm: SlurmOptions) -> int:
 
 def _rank_env(work: Work, use_gpus: str | None) -> dict[str, str]:
     """Make CUDA number devices as the listings do, and show ranks only the chosen ones."""
+    env = {}
+    if work.workload.model_path is not None:
+        # a resumed sweep finds the model wherever it is resumed
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))
     if work.ranks.device == "cpu":
-        return {}
-    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        return env
+    env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if use_gpus is not None:
         indices = [str(device.index) for node in work.topology.nodes for device in node.devices]
         env["CUDA_VISIBLE_DEVICES"] = ",".join(indices)

@@ -90,7 +90,7 @@ def _samples(record: RunRecord | None) -> GateSamples | None:
     if steps == 0:
         return None
     losses, norms = (tuple(max(-_LIMIT, min(_LIMIT, x)) for x in v[:steps]) for v in (gate.losses, gate.grad_norms))
-    return GateSamples(losses=losses, grad_norms=norms)
+    return GateSamples(losses=losses, grad_norms=norms, first_grad_norm_by_parameter=gate.first_grad_norm_by_parameter)
 
 
 def _failed(record: RunRecord, gate: GateVerdict | None = None) -> Verdict:
@@ -111,9 +111,15 @@ def _divergence(gate: GateVerdict, samples: GateSamples, reference: GateReferenc
     expected = reference.samples
     if step >= len(samples.losses):
         return f"it has {len(samples.losses)} steps where {reference.label} has {len(expected.losses)}"
-    return (
+    text = (
         f"differs from {reference.label} first at step {step}: loss {samples.losses[step]:.7g} instead of "
         f"{expected.losses[step]:.7g}, gradient norm {samples.grad_norms[step]:.7g} instead of "
         f"{expected.grad_norms[step]:.7g}; largest relative errors {gate.max_loss_error:.2g} (allowed "
         f"{gate.tolerance.loss:.2g}) and {gate.max_grad_norm_error:.2g} (allowed {gate.tolerance.grad_norm:.2g})"
     )
+    if gate.max_parameter_error is not None and gate.max_parameter_error > gate.tolerance.parameter:
+        text += (
+            f"; the first gradient of {gate.worst_parameter} is off by {gate.max_parameter_error:.2g} of its norm "
+            f"(allowed {gate.tolerance.parameter:.2g})"
+        )
+    return text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from types import FrameType
 from typing import Protocol
 
 from harness.execute import network
-from harness.execute.ranks import Outcome, RankError, RankGroup
+from harness.execute.ranks import Outcome, RankError, RankGroup, die_with_parent
 from harness.launch import folder as files
 from harness.launch.folder import LaunchOutcome, RankEnd, Rendezvous, read_launch, write_outcome
 from harness.launch.progress import create
@@ -30,6 +31,7 @@ LOOPBACK = "127.0.0.1"
 LOCAL = "local"
 MEET_WITHIN_S = 300.0
 POLL_S = 0.1
+ERROR_CHARS = 20_000
 START_VARIABLE = "MESHSWEEP_JOB_START"
 
 
@@ -99,6 +101,7 @@ def run_job(folders: tuple[str, ...], env: Mapping[str, str | None]) -> int:
 
     ``env`` is put into the environment first (None removes a name): the job's launcher may have changed it.
     """
+    die_with_parent()
     _set_environment(env)
     place = Place(node=0, host=platform.node(), attempt=LOCAL)
     pending = [Path(folder) for folder in folders if not files.has_ended(Path(folder), read_launch(Path(folder)))]
@@ -145,6 +148,8 @@ def _set_environment(env: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    # where a user's model lies; ranks take this process's path, not the variable
+    sys.path[:0] = [p for p in (env.get("PYTHONPATH") or "").split(os.pathsep) if p and p not in sys.path]
 
 
 def _wait(part: Part, condition: Callable[[], bool]) -> bool:
@@ -262,4 +267,8 @@ def no_meeting(part: Part, cause: str) -> RankError:
 
 
 def _end(outcome: Outcome) -> RankEnd:
-    return RankEnd(rank=outcome.rank, error=outcome.error, exit_code=outcome.exit_code, hung=outcome.hung)
+    error = outcome.error
+    if error is not None:
+        # it may be long, and hold what UTF-8 cannot; the whole of it is in the rank's log
+        error = error[-ERROR_CHARS:].encode("utf-8", "replace").decode("utf-8")
+    return RankEnd(rank=outcome.rank, error=error, exit_code=outcome.exit_code, hung=outcome.hung)

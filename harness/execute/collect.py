@@ -19,6 +19,7 @@ from harness.slurm.verdict import WHOLE, Cause, setup_failure, weigh
 from harness.spec import Launch
 
 LOG_TAIL_LINES = 30
+MESSAGE_CHARS = 500
 OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
 
 Samples = list[list[dict[str, Any]]]  # a list of sample lines for each rank
@@ -173,9 +174,18 @@ def _ranks_cause(
         codes[rank] = (
             None if end is None else 0 if end.hung or end.ok else 1 if end.exit_code is None else end.exit_code
         )
+    died = [end for end in ends.values() if end.exit_code is not None]
+    if died:
+        # a process that ended by itself is the root cause; what its peers say of it are symptoms
+        codes = {end.rank: end.exit_code for end in died}
     logs = {rank: f"{files.read_log(folder, rank)}\n{ends[rank].error or '' if rank in ends else ''}" for rank in codes}
     verdict = classify_exit({rank: code for rank, code in codes.items() if code != 0}, logs)
     failure_class, message, found = verdict.failure, verdict.line or verdict.rule, verdict.rank
+    if died and all(end.exit_code == 0 for end in died):
+        failure_class, found = FailureClass.CRASH, died[0].rank
+        message = "the process left with exit code 0 in the middle of its work"
+    elif found in ends and (error := ends[found].error):
+        message = error.strip().splitlines()[-1][:MESSAGE_CHARS] or message
     known = [outcome for outcome in outcomes if outcome]
     if any(one.timed_out for one in known) and all(end.hung for end in ends.values()):
         failure_class = FailureClass.TIME_LIMIT

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import psutil
+from pydantic import Field
 
 from harness.base import Frozen
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, StoreError
 from harness.execute.agent import launch_limit_s, run_job
 from harness.launch.folder import has_ended, read_launch, write_launch
 from harness.spec import Launch, SweepPlan
@@ -78,7 +81,7 @@ class JobFile(Frozen):
     """What is needed to find a job again from another process."""
 
     job_id: str
-    pid: int
+    pid: int = Field(ge=1)
     created: float
     host: str
     launches: tuple[str, ...]
@@ -190,7 +193,8 @@ class LocalJobs:
         folders = [self._store.launch_folder(launch.launch_id) for launch in launches]
         for folder, launch in zip(folders, launches, strict=True):
             write_launch(folder, launch)
-        return _submit(self._store.folder, folders, self._env, launches)
+        with _interrupts_later():
+            return _submit(self._store.folder, folders, self._env, launches)
 
 
 def _submit(
@@ -211,12 +215,36 @@ def _submit(
     except OSError as error:
         raise ExecutionError(f"cannot start a local job in {folder}: {error}; free space or processes") from error
     pid = int(job.job_id)
-    file = JobFile(
-        job_id=job.job_id,
+    here = LocalJob(_job_file(pid, folders), sweep_folder, job)
+    try:
+        write_atomic(sweep_folder / "job.json", here.file.model_dump_json(indent=1))
+    except StoreError:
+        here.cancel()
+        raise
+    return here
+
+
+def _job_file(pid: int, folders: Sequence[Path]) -> JobFile:
+    return JobFile(
+        job_id=str(pid),
         pid=pid,
         created=psutil.Process(pid).create_time(),
         host=os.uname().nodename,
         launches=tuple(path.name for path in folders),
     )
-    write_atomic(sweep_folder / "job.json", file.model_dump_json(indent=1))
-    return LocalJob(file, sweep_folder, job)
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C back while a job is submitted, so that there is no job that nobody knows of."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before, caught = signal.getsignal(signal.SIGINT), []
+    signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if caught:
+        signal.raise_signal(signal.SIGINT)

@@ -157,9 +157,11 @@ class RankGroup:
             waiting = [i for i in indices if i not in done]
             wait_s = max(0.0, deadline - time.monotonic())
             slice_s = wait_s if self._peers is None else min(wait_s, PEERS_S)
-            ready = connection.wait([self._pipes[i] for i in waiting], slice_s)
+            # the process too, not its pipe alone: a child of a dead rank can hold the pipe open
+            watched = [x for i in waiting for x in (self._pipes[i], self._processes[i].sentinel)]
+            ready = connection.wait(watched, slice_s)
             for index in waiting:
-                if self._pipes[index] in ready:
+                if self._pipes[index] in ready or self._processes[index].sentinel in ready:
                     done[index] = self._receive(index)
             failed = not all(o.ok for o in done.values())
             if failed and not told and self._peers is not None:
@@ -175,6 +177,8 @@ class RankGroup:
     def _receive(self, index: int) -> Outcome:
         rank = self.first_rank + index
         try:
+            if not self._pipes[index].poll():
+                raise EOFError
             kind, payload = self._pipes[index].recv()
         except (EOFError, OSError):
             self._processes[index].join(5.0)
@@ -182,7 +186,10 @@ class RankGroup:
         return Outcome(rank, value=payload) if kind == "value" else Outcome(rank, error=payload)
 
     def _kill(self) -> None:
+        """End every rank with all that it started: each leads a process group of its own."""
         for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             if process.is_alive():
                 process.kill()
         for process in self._processes:
@@ -198,7 +205,8 @@ class RankGroup:
 
 def _serve(pipe: connection.Connection, log: str | None, env: dict[str, str]) -> None:
     """A rank's life: take calls until the pipe closes. Leaves without the interpreter's teardown."""
-    _die_with_parent()
+    die_with_parent()
+    os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(env)
     if log is not None:
@@ -234,6 +242,7 @@ def resolve(function: Callable[..., Any] | str) -> Callable[..., Any]:
     return found
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have the kernel end this process when the one that started it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from harness.base import Frozen
 from harness.spec import Launch
 from harness.store import read_model, write_atomic
@@ -40,9 +42,9 @@ class LaunchOutcome(Frozen):
     node: int = 0
     attempt: str | None = None
     started_at: str
-    started_unix: float
+    started_unix: float = Field(ge=0, le=4e9)
     allocated_unix: float | None = None
-    wall_s: float
+    wall_s: float = Field(ge=0)
     timed_out: bool
     stopped: bool = False
     ends: tuple[RankEnd, ...]
@@ -157,18 +159,24 @@ def read_rendezvous(folder: Path, attempt: str) -> Rendezvous | None:
 
 
 def read_samples(folder: Path, rank: int) -> list[dict[str, Any]]:
-    """One rank's sample lines; a line cut short by the rank's death is left out."""
+    """One rank's sample lines; what is no sample, such as a line cut short by the rank's death, is left out."""
     try:
-        text = (folder / f"rank{rank}.jsonl").read_text(encoding="utf-8")
+        text = (folder / f"rank{rank}.jsonl").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     samples = []
     for line in text.splitlines():
         try:
-            samples.append(json.loads(line))
-        except ValueError:
+            sample = json.loads(line, parse_constant=_refuse)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(sample, dict) and isinstance(sample.get("run"), int) and isinstance(sample.get("kind"), str):
+            samples.append(sample)
     return samples
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no sample")
 
 
 def read_log(folder: Path, rank: int, limit: int = 200_000) -> str:

@@ -85,6 +85,6 @@ def _read(path: Path) -> list[Position]:
         return []
     whole = len(data) - len(data) % _SLOT.size
     return [
-        Position(sequence=sequence, run=run, phase=PHASES[phase], since=since)
+        Position(sequence=sequence, run=run, phase=PHASES[phase], since=since) if 0 <= phase < len(PHASES) else START
         for run, phase, sequence, since in _SLOT.iter_unpack(data[:whole])
     ]

@@ -116,6 +116,7 @@ class _Collected:
             IllegalLayoutError: model, batch, world size or machine forbid it.
         """
         check_layout(layout, self._workload, self._world_size)
+        self._check_device(layout)
         placement = None
         if self._machine is not None:
             order = layout.options.order
@@ -124,6 +125,16 @@ class _Collected:
             placement = self._placers[order].place(layout)
             self._placers[order].check(layout, placement)
         self.layouts.setdefault(layout, placement)
+
+    def _check_device(self, layout: Layout) -> None:
+        devices = [] if self._machine is None else [d for node in self._machine.nodes for d in node.devices]
+        on_cpu = bool(devices) and all(device.kind == "cpu" for device in devices)
+        if on_cpu and layout.options.cpu_offload and layout.strategy in ("fsdp1", "fsdp1_hybrid"):
+            raise IllegalLayoutError(
+                "device",
+                f"{layout.strategy} offloads from an accelerator only, and this machine has none; leave cpu_offload "
+                "out, or use fsdp or hsdp",
+            )
 
     def expand(self, request: LayoutRequest) -> None:
         """Keep or exclude every mesh of a strategy."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ValidationError, field_validator
+from pydantic import StrictBool, StrictInt, ValidationError, field_validator
 
 from harness.base import Frozen
 from harness.errors import UnknownNameError, UsageError
@@ -15,13 +15,13 @@ from harness.layout.strategies import get_strategy
 class LayoutOptions(Frozen):
     """Options of a layout; which of them a strategy takes stands in the registry."""
 
-    reshard_after_forward: bool | int = True
+    reshard_after_forward: StrictBool | StrictInt = True
     precision: Literal["fp32", "bf16"] = "fp32"
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
-    cpu_offload: bool = False
-    sequence_parallel: bool = False
-    loss_parallel: bool = False
-    compile: bool = False
+    cpu_offload: StrictBool = False
+    sequence_parallel: StrictBool = False
+    loss_parallel: StrictBool = False
+    compile: StrictBool = False
     order: tuple[str, ...] = AXES  # axes outermost first; the last one runs fastest over devices
 
     @field_validator("order")
@@ -68,7 +68,9 @@ class LayoutRequest(Frozen):
 
 def option_text(value: Any) -> str:
     """An option's value as it is written in a layout's text."""
-    return "/".join(value) if isinstance(value, tuple) else str(value).lower()
+    if isinstance(value, tuple):
+        return "/".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _option_value(name: str, text: str) -> Any:
@@ -92,6 +94,8 @@ def parse_options(texts: list[str]) -> LayoutOptions:
         name, equals, value = text.partition("=")
         if name not in LayoutOptions.model_fields:
             raise UnknownNameError("layout option", name, LayoutOptions.model_fields)
+        if name in values:
+            raise UsageError(f"layout option {name!r} is given twice; leave one out")
         if not equals:
             raise UsageError(f"layout option {name!r} has no value; write {name}=...")
         values[name] = _option_value(name, value)

@@ -92,6 +92,7 @@ class _Watch:
             raise
         except BaseException:
             if not self.jobs.outlive:
+                self.running += [job for job in self.jobs.find() if job.job_id not in {x.job_id for x in self.running}]
                 self._end()
             raise
 
@@ -146,7 +147,7 @@ def cancel(store: SweepStore) -> list[str]:
             with store.driving():
                 for job in jobs:
                     job.cancel()
-                for folder in sorted((store.folder / "launches").glob("*")):
+                for folder in store.launches():
                     _collect(store, folder, Silent(), cancelled=True)
                 (store.folder / CANCEL).unlink(missing_ok=True)
                 return ended
@@ -157,11 +158,11 @@ def cancel(store: SweepStore) -> list[str]:
 
 
 def _launch_count(store: SweepStore) -> int:
-    return len(list((store.folder / "launches").glob("*")))
+    return len(store.launches())
 
 
 def _collect_all(store: SweepStore, observer: Observer) -> None:
-    for folder in sorted((store.folder / "launches").glob("*")):
+    for folder in store.launches():
         _collect(store, folder, observer)
 
 

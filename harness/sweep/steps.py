@@ -37,17 +37,12 @@ class History(NamedTuple):
     def given_up(self, run: RunSpec) -> bool:
         """Whether the run failed in a way that another attempt would not change, or was tried often enough."""
         failures = [r.failure for r in self.of(run) if r.status == "failed" and r.failure]
-        interrupted = sum(r.status == "interrupted" for r in self.of(run))
         ended = sum(
             r.status == "interrupted" and r.failure is not None and r.failure.failure_class in ENDED_TOGETHER
             for r in self.of(run)
         )
         most = self.plan.settings.max_attempts
-        return (
-            any(f.failure_class not in RETRIED for f in failures)
-            or len(failures) + ended >= most
-            or interrupted >= most + len(self.plan.layouts)
-        )
+        return any(f.failure_class not in RETRIED for f in failures) or len(failures) + ended >= most
 
     def pending(self, run: RunSpec) -> bool:
         return self.measured(run) is None and not self.given_up(run)

@@ -19,6 +19,7 @@ def gate_samples(spec: RunSpec, device: torch.device) -> GateSamples:
     """
     session = Session(spec, device, "sgd")
     losses, norms = [], []
+    by_parameter: dict[str, float] | None = None
     for step in range(spec.settings.gate_steps):
         loss, norm = session.step(session.batch(step), math.inf)
         values = mean_over_ranks(loss), float(norm)
@@ -26,5 +27,7 @@ def gate_samples(spec: RunSpec, device: torch.device) -> GateSamples:
             break
         losses.append(values[0])
         norms.append(values[1])
+        if step == 0:
+            by_parameter = session.grad_norms()
     session.close()
-    return GateSamples(losses=tuple(losses), grad_norms=tuple(norms))
+    return GateSamples(losses=tuple(losses), grad_norms=tuple(norms), first_grad_norm_by_parameter=by_parameter)

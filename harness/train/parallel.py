@@ -56,11 +56,15 @@ class Context:
 
 @dataclass(frozen=True)
 class Parallel:
-    """A parallelised model, how its step is run, and how its gradients are clipped (None: the common way)."""
+    """A parallelised model, how its step is run, and how its gradients are clipped (None: the common way).
+
+    ``holds_shards``: its parameters are ordinary tensors that hold a shard over dp_shard, and no DTensors.
+    """
 
     model: nn.Module
     around_step: Callable[[], AbstractContextManager[object]] = field(default=contextlib.nullcontext)
     clip: Clip | None = None
+    holds_shards: bool = False
 
 
 class ParallelStrategy(Protocol):

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from harness.layout.order import ranks_by_slot
 from harness.spec import RunSpec
@@ -18,7 +19,7 @@ from harness.train.blocks import prepare_blocks
 from harness.train.data import local_batch
 from harness.train.decoder import definition
 from harness.train.parallel import Context, load_strategy, matching
-from harness.train.weights import full_tensors
+from harness.train.weights import clean_name, full_tensors
 from harness.workload import ModelDefinition, Workload, load_definition
 
 Batch = tuple[Tensor, Tensor]
@@ -72,6 +73,7 @@ class Session:
         prepare_blocks(bare, context)
         parallel = load_strategy(spec.layout.strategy).parallelize(bare, context)
         self.model, self._around_step, self._clip = parallel.model, parallel.around_step, parallel.clip or clip_by_group
+        self._holds_shards = parallel.holds_shards
         self.optimizer = make_optimizer(optimizer, self.model, spec)
 
     def batch(self, step: int) -> Batch:
@@ -90,10 +92,30 @@ class Session:
         self.optimizer.step()
         return loss.detach(), norm
 
+    def grad_norms(self) -> dict[str, float]:
+        """The global L2 norm of each parameter's gradient after a step, by name in the bare model; a collective."""
+        bare = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        norms = {}
+        for name, parameter in bare.named_parameters():
+            square = _square(parameter)
+            if self._holds_shards:
+                dist.all_reduce(square)
+                square /= self.spec.layout.mesh.dp_replicate
+            norms[clean_name(name)] = float(square.sqrt())
+        return norms
+
     def close(self) -> None:
         """Drop model and optimizer, so that wrappers are gone before their process groups are."""
         del self.model, self.optimizer, self._around_step, self._clip
         gc.collect()
+
+
+def _square(parameter: nn.Parameter) -> Tensor:
+    """Sum of squares of a gradient, over all shards of a DTensor; 0 where there is none."""
+    if parameter.grad is None:
+        return torch.zeros((), device=parameter.device, dtype=torch.float32)
+    norm = torch.linalg.vector_norm(parameter.grad.detach(), dtype=torch.float32)
+    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).square()
 
 
 def make_optimizer(name: OptimizerName, model: nn.Module, spec: RunSpec) -> torch.optim.Optimizer:

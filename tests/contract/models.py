@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from harness.train.decoder import definition
+from harness.train.decoder import Decoder, definition
 from harness.workload import PRESETS, ModelDefinition, ModelShape
 
 
@@ -47,3 +48,16 @@ def no_split() -> ModelDefinition:
 
 def small_embedding() -> ModelDefinition:
     return replace(plain(), build=lambda: Plain(64, 32))
+
+
+def lame_attention() -> ModelDefinition:
+    """The reference model, whose q and k learn nothing once there are several ranks."""
+
+    def build() -> nn.Module:
+        model = Decoder(PRESETS["tiny"])
+        for name, module in model.named_modules():
+            if name.endswith((".q", ".k")) and dist.get_world_size() > 1:
+                module.register_forward_hook(lambda _module, _inputs, output: output.detach())
+        return model
+
+    return replace(definition(PRESETS["tiny"]), build=build)

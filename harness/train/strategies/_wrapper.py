@@ -29,7 +29,7 @@ def wrap(model: nn.Module, mesh: DeviceMesh, sharding: ShardingStrategy, context
         device_id=context.device,
         use_orig_params=True,
     )
-    return Parallel(wrapped, clip=_clip)
+    return Parallel(wrapped, clip=_clip, holds_shards=True)
 
 
 def _clip(model: nn.Module, max_norm: float) -> Tensor:
