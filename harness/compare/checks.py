@@ -8,7 +8,7 @@ from harness.compare.collect import Cell, Collected
 from harness.compare.ground import ground_differences
 from harness.compare.models import CellResult, MeasurementWarning
 from harness.compare.steps import STEP_CHECKS
-from harness.compare.wording import listed
+from harness.compare.wording import counted, listed
 from harness.record import Ground
 from harness.spec import SweepPlan
 
@@ -76,7 +76,7 @@ def _grounds(plan: SweepPlan, collected: Collected) -> Warnings:
         [(c.label, c.verify.ground) for c in cells if c.verify and c.rounds],
         collected.ground,
         "verified",
-        "their memory and checkpoint figures are of that ground: verify again on the ranked one",
+        "their memory and checkpoint figures are of that ground: start a sweep on the ranked one for figures of it",
     )
 
 
@@ -97,22 +97,22 @@ def _hosts(cells: Sequence[Cell]) -> Warnings:
     hosts = {c.label: {r.record.ground.hosts for r in c.rounds if r.record.ground} for c in cells if c.rounds}
     if len({frozenset(h) for h in hosts.values()}) > 1:
         cause = "not all layouts were timed on the same hosts"
-        yield _warn(
-            "hosts", list(hosts), cause, "their ratios hold the difference between hosts; name the hosts to run on"
-        )
+        remedy = "their ratios hold the difference between hosts; time all on the same hosts"
+        yield _warn("hosts", list(hosts), cause, remedy)
 
 
 def _rounds(plan: SweepPlan, results: Sequence[CellResult], elsewhere: set[str]) -> Warnings:
     counts = {r.label: r.step_time.rounds for r in results if r.rank is not None and r.step_time}
     single = [label for label, count in counts.items() if count == 1]
     if single:
-        remedy = "how rounds differ is unknown, so these layouts count as ties; run at least 3 rounds"
+        so = ", so their order is not decided" if len(counts) > 1 else ""
+        remedy = f"how rounds differ is unknown{so}; run at least 3 (--rounds 3)"
         yield _warn("one_round", single, f"{listed(single)} ranked by one round only", remedy)
     wanted = plan.settings.rounds
     # rounds on other ground are not missing: a warning of their own says why they do not count
     short = [label for label, count in counts.items() if count < wanted and label not in elsewhere]
     if short:
-        cause = f"{listed(short)} timed in fewer than {wanted} rounds"
+        cause = f"{listed(short)} timed in fewer than {counted(wanted, 'round')}"
         yield _warn("missing_rounds", short, cause, "'meshsweep resume' runs the missing rounds")
 
 
@@ -121,7 +121,7 @@ def _lost(cells: Sequence[Cell]) -> Warnings:
         failures = [r.failure.failure_class for r in cell.lost if r.status == "failed" and r.failure]
         if failures and (cell.rounds or cell.elsewhere):
             classes = ", ".join(dict.fromkeys(failures))
-            cause = f"{len(failures)} of the timed rounds of {cell.label} failed ({classes})"
+            cause = f"{counted(len(failures), 'timed round')} of {cell.label} failed ({classes})"
             yield _warn("lost_rounds", (cell.label,), cause, "read their logs, mend the cause and start a new sweep")
 
 
@@ -149,7 +149,7 @@ def _unpaired(results: Sequence[CellResult]) -> Warnings:
     apart = [r.label for r in results if r.ratio_to_best and not r.ratio_to_best.paired]
     if apart:
         cause = f"not timed side by side with the fastest layout: {listed(apart)}"
-        remedy = "launches differ by more than steps do, so intervals are wide; alternate them or add rounds"
+        remedy = "launches differ by more than steps do; use --design alternated, or more rounds (--rounds)"
         yield _warn("unpaired", apart, cause, remedy)
 
 
@@ -186,5 +186,5 @@ def _load(plan: SweepPlan, cells: Sequence[Cell]) -> Warnings:
 
 def _left_over(collected: Collected) -> Warnings:
     if collected.foreign:
-        cause = f"{collected.foreign} runs belong to no layout of this plan and are not used"
+        cause = f"{counted(collected.foreign, 'run')} of no layout of this plan left unused"
         yield _warn("foreign", (), cause, "look whether records of another sweep lie in this folder")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harness.compare.models import OUTCOMES, CellResult, Comparison
-from harness.compare.wording import lead_text, listed, speed_text
+from harness.compare.wording import lead_text, listed, speed_text, standing
 
 
 def sentence(comparison: Comparison) -> str:
@@ -14,18 +16,24 @@ def sentence(comparison: Comparison) -> str:
     best, rivals = ranked[0], ranked[1:]
     if not rivals:
         return f"{best.label} is the only layout ranked, at {speed_text(best)}; there is nothing to compare it with."
-    if all(r.ratio_to_best and r.ratio_to_best.one_round for r in rivals):
+    undecided = [r.label for r in rivals if standing(r) == "undecided"]
+    if len(undecided) == len(rivals):
         return (
             f"{best.label} was fastest in the only round, {_lead(rivals[0])}, but one round cannot tell layouts apart; "
-            "run at least 3."
+            "run at least 3 (--rounds 3)."
         )
     behind = next((r for r in rivals if not r.tie), None)
-    ties = [r.label for r in rivals if r.tie]
-    if behind is None:
+    ties = [r.label for r in rivals if standing(r) == "tie"]
+    if behind is None and not undecided:
         who = f"All {len(ranked)} layouts" if len(ranked) > 2 else f"{best.label} and {rivals[0].label}"
         return f"{who} are a tie: {best.label} is only {_lead(rivals[0])}."
-    tied = f"; {listed(ties)} {'is' if len(ties) == 1 else 'are'} a tie with it" if ties else ""
-    return f"{best.label} is fastest, {_lead(behind)}{tied}."
+    rest = f"; {listed(ties)} {_is(ties)} a tie with it" if ties else ""
+    rest += f"; {listed(undecided)} {_is(undecided)} not decided (one round)" if undecided else ""
+    return f"{best.label} is fastest{f', {_lead(behind)}' if behind else ''}{rest}."
+
+
+def _is(labels: Sequence[str]) -> str:
+    return "is" if len(labels) == 1 else "are"
 
 
 def _lead(rival: CellResult) -> str:

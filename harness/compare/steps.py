@@ -58,14 +58,14 @@ STEP_CHECKS = (
         "not_steady",
         lambda timed: not timed.timing.steady,
         "warm-up of {} ended before its steps were steady",
-        "raise warmup_max_steps, or quiet the machine",
+        "raise --warmup-max, or quiet the machine",
         share=0.0,
     ),
     StepCheck(
         "first_step",
         _first_is_slow,
         f"the first timed step of {{}} took over {FIRST_STEP_FACTOR:g} times the median of its round",
-        "something was still being set up: raise warmup_min_steps (the medians are hardly touched)",
+        "something was still being set up: raise --warmup-min (the medians are hardly touched)",
     ),
     StepCheck(
         "drift",
@@ -77,6 +77,6 @@ STEP_CHECKS = (
         "noisy",
         _is_noisy,
         f"step times of {{}} scatter by over {NOISY_CV:.0%} (cv) within a round",
-        "end other work on the machine, or take more steps and rounds",
+        "end other work on the machine, or take more of them (--steps, --rounds)",
     ),
 )

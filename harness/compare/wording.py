@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from harness.compare.models import CellResult
 from harness.stats import Ratio
+
+Standing = Literal["fastest", "tie", "undecided", "slower"]
 
 _TIMES = 3.0  # from here on a ratio reads better than a percentage
 _MOST_LISTED = 4
@@ -17,6 +20,20 @@ def listed(labels: Sequence[str]) -> str:
         shown = _MOST_LISTED - 1
         return f"{', '.join(labels[:shown])} and {len(labels) - shown} more"
     return " and ".join(part for part in (", ".join(labels[:-1]), *labels[-1:]) if part)
+
+
+def counted(count: int, word: str) -> str:
+    """``1 round``, ``2 rounds``."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def standing(cell: CellResult) -> Standing:
+    """How a ranked cell stands to the fastest; one round decides nothing, not even that they are a tie."""
+    if cell.ratio_to_best is None:
+        return "fastest"
+    if cell.ratio_to_best.one_round:
+        return "undecided"
+    return "tie" if cell.tie else "slower"
 
 
 def percent_text(ratio: Ratio) -> str:

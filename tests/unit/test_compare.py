@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from harness.compare import CellResult, Comparison, compare, sentence
-from harness.compare.wording import listed, percent_text
+from harness.compare import CellResult, Comparison, checks, compare, sentence, steps, wording
+from harness.compare.wording import counted, listed, percent_text, standing
 from harness.record import RunRecord
 from harness.spec import SweepPlan
 from harness.stats import Ratio
@@ -124,6 +126,41 @@ def test_one_round_ranks_but_never_separates() -> None:
     assert labels(result.ties) == ["hsdp r2s2", "ddp r4"]
     assert "one_round" in kinds(result)
     assert "one round cannot tell layouts apart" in sentence(result)
+    assert [standing(c) for c in result.ranked] == ["fastest", "undecided", "undecided"]
+    (text,) = (w.text for w in result.warnings if w.kind == "one_round")
+    assert text.endswith("so their order is not decided; run at least 3 (--rounds 3)")
+
+
+def test_one_round_of_one_layout_speaks_of_no_order() -> None:
+    plan = make_plan(["ddp:r4"], rounds=1)
+    (warning,) = compare(plan, make_records(plan, {"ddp:r4": 0.1})).warnings
+    assert warning.text == (
+        "ddp r4 ranked by one round only; how rounds differ is unknown; run at least 3 (--rounds 3)"
+    )
+
+
+def test_a_layout_with_one_round_among_others_is_no_tie() -> None:
+    plan = make_plan()
+    records = [
+        r
+        for r in make_records(plan, TIMES)
+        if r.timing is None or r.spec.repeat == 0 or r.spec.layout.strategy != "hsdp"
+    ]
+    result = compare(plan, records)
+    assert sentence(result) == (
+        "fsdp s4 is fastest, 20.0% [20.0, 20.0] ahead of ddp r4; hsdp r2s2 is not decided (one round)."
+    )
+
+
+def test_remedies_name_only_options_that_exist() -> None:
+    from harness.cli.run import run
+
+    known = {option for parameter in run.params for option in parameter.opts}
+    texts = [Path(module.__file__ or "").read_text(encoding="utf-8") for module in (checks, steps, wording)]
+    named = set(re.findall(r"--[a-z][a-z-]+", "".join(texts)))
+    assert {"--warmup-min", "--warmup-max", "--rounds"} <= named <= known
+    # a field of Settings is no option
+    assert not re.findall(r'"[^"]*(?:warmup_m|timed_steps|gate_steps)[^"]*"', "".join(texts))
 
 
 def test_only_one_layout() -> None:
@@ -475,6 +512,10 @@ def test_percentages(ratio: tuple[float, float, float], text: str) -> None:
     value, low, high = ratio
     made = Ratio(ratio=value, low=low, high=high, rounds=3, samples=60, paired=True, one_round=False)
     assert percent_text(made) == text
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(n, "round") for n in (0, 1, 2)] == ["0 rounds", "1 round", "2 rounds"]
 
 
 def test_long_lists_are_counted() -> None:
