@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from harness.compare import OUTCOMES, Comparison, sentence
-from harness.report.tables import console_table, shown_cells
+from harness.report.tables import AGAINST, AGAINST_ORDER, console_table, shown_cells, shown_marks
 from harness.report.units import plain
 
 _MOST_LINES = 12  # cells of one outcome that a terminal lists; the report lists all
@@ -28,11 +28,10 @@ def render(comparison: Comparison, width: int = 100) -> str:
 def _legend(comparison: Comparison, width: int) -> list[str]:
     notes = []
     if comparison.best:
-        notes.append(
-            "speed: tokens of a batch over the median step time of the slowest rank; against fastest: 95% interval"
-        )
-    if comparison.ties:
-        notes.append("= a tie with the fastest")
+        notes.append("speed, which orders the rows: tokens of a batch over the median step time of the slowest rank")
+    if len(comparison.ranked) > 1:
+        notes.append(f"against fastest: {AGAINST}, with its 95% interval; {AGAINST_ORDER}")
+    notes += [f"{mark} {meaning}" for mark, meaning in shown_marks(comparison).items()]
     if any(c.frontier for c in comparison.ranked):
         notes.append("* no ranked layout is at least as fast with less memory")
     for cell in shown_cells(comparison):

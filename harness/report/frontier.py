@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.compare import Comparison
-from harness.report.canvas import BLUE, FONT_SIZE, GREY, GRID, LABEL_WIDTH, new_figure, to_png
+from harness.report.canvas import (
+    BLUE,
+    FONT_SIZE,
+    GREY,
+    GRID,
+    LABEL_WIDTH,
+    heading,
+    new_figure,
+    separate_thousands,
+    to_png,
+)
 from harness.report.labels import place_labels
 from harness.report.units import bytes_unit, fold, rate_unit
 
@@ -41,10 +53,13 @@ def draw_frontier(comparison: Comparison) -> bytes | None:
     axes = figure.subplots()
     _mark(axes, points)
     axes.margins(0.12)
+    axes.set_ylim(bottom=0)
+    for axis in (axes.xaxis, axes.yaxis):
+        separate_thousands(axis)
     axes.set_xlabel(f"peak memory of the fullest rank, {peaks.name} (less is better)")
     axes.set_ylabel(f"{rates.name}, all ranks (more is better)")
     axes.grid(color=GRID, linewidth=0.6)
-    axes.set_title("Speed against memory", loc="left")
+    figure.suptitle(heading(comparison, "Speed against memory"), x=0.01, ha="left", fontsize=12, parse_math=False)
     figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=9)
     edge = sorted((p for p in points if p.on_frontier), key=lambda p: (p.x, p.y))
     order = [*edge, *(p for p in points if not p.on_frontier)]
@@ -52,16 +67,30 @@ def draw_frontier(comparison: Comparison) -> bytes | None:
     labels = [
         ("\n".join(fold(p.label, LABEL_WIDTH)) if few or p.on_frontier else str(p.place), p.x, p.y) for p in order
     ]
-    hidden = place_labels(figure, axes, labels, path=[(p.x, p.y) for p in edge])
+    hidden = place_labels(figure, axes, labels, path=_stairs(edge))
     notes = ["numbers are places in the table"] * (not few) + [f"{hidden} labels found no room"] * bool(hidden)
     axes.set_title("; ".join(notes), loc="right", fontsize=FONT_SIZE, color=GREY)
     return to_png(figure)
 
 
+def _stairs(edge: Sequence[Point]) -> list[tuple[float, float]]:
+    """The frontier as steps: with less memory than the next point needs, no more speed is to be had."""
+    between = [spot for a, b in pairwise(edge) for spot in ((a.x, a.y), (b.x, a.y))]
+    return [*between, *((p.x, p.y) for p in edge[-1:])]
+
+
 def _mark(axes: Axes, points: list[Point]) -> None:
     edge = sorted((p for p in points if p.on_frontier), key=lambda p: (p.x, p.y))
     rest = [p for p in points if not p.on_frontier]
-    axes.plot([p.x for p in edge], [p.y for p in edge], color=BLUE, marker="o", linewidth=1.2, label="frontier")
+    axes.plot(
+        [p.x for p in edge],
+        [p.y for p in edge],
+        color=BLUE,
+        marker="o",
+        linewidth=1.2,
+        drawstyle="steps-post",
+        label="frontier: none is as fast with less memory",
+    )
     if rest:
         axes.scatter(
             [p.x for p in rest],

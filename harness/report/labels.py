@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 Spot = tuple[float, float]
 
-_POINT = 5.0  # half the room of a point's mark, pixels
+_POINT = 7.0  # half the room of a point's mark, pixels
+_NEAR = 11.0  # from a point to its label, pixels
 _STEP = 4  # pixels between two boxes of a line
 
 
@@ -89,7 +90,7 @@ def _size(axes: Axes, text: str) -> tuple[float, float]:
 
 def _places(x: float, y: float, width: float, height: float) -> Iterator[tuple[bool, Box]]:
     """Boxes around a point, near ones first, and whether one is so far that it needs a line."""
-    for gap in (7.0, 16.0, 28.0, 42.0, 60.0):
+    for gap in (_NEAR, 18.0, 28.0, 42.0, 60.0):
         middle, left, right, centre = y - height / 2, x - gap - width, x + gap, x - width / 2
         above, below = y + gap, y - gap - height
         for x0, y0 in (
@@ -102,7 +103,7 @@ def _places(x: float, y: float, width: float, height: float) -> Iterator[tuple[b
             (left, above),
             (left, below),
         ):
-            yield gap > 7, Box(x0, y0, x0 + width, y0 + height)
+            yield gap > _NEAR, Box(x0, y0, x0 + width, y0 + height)
 
 
 def _write(axes: Axes, text: str, at: tuple[float, float], corner: tuple[float, float], line: bool) -> None:

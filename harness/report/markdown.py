@@ -7,7 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from harness.compare import OUTCOMES, CellResult, Comparison, sentence
-from harness.report.tables import escape, markdown_rows, markdown_table, shown_cells
+from harness.record import Ground
+from harness.report.tables import (
+    AGAINST,
+    AGAINST_ORDER,
+    escape,
+    markdown_rows,
+    markdown_tables,
+    shown_cells,
+    shown_marks,
+)
 from harness.report.units import bytes_unit, number
 from harness.topology.model import Node
 
@@ -41,21 +50,23 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
 
 
 def _table(comparison: Comparison) -> list[str]:
-    table = markdown_table(comparison)
+    table, *more = markdown_tables(comparison) or [""]
     if not table:
         return []
+    against = f" *Against fastest* is {AGAINST}, with its 95% interval; {AGAINST_ORDER}."
+    marks = "".join(f" `{mark}` {meaning}." for mark, meaning in shown_marks(comparison).items())
     notes = [
-        "Speed is the tokens of a global batch over the median step time of the slowest rank, with a bootstrap 95% "
-        "interval. *Against fastest* is the ratio of speeds minus 1; `=` marks a tie, where that interval holds 0% or "
-        "rests on one round. Memory is the peak of the fullest rank; `*` marks layouts that no other beats in both "
-        "speed and memory. Checkpoints hold the optimizer state; their times are the slowest rank's."
+        "Speed, which orders the rows, is the tokens of a global batch over the median step time of the slowest rank, "
+        f"with a bootstrap 95% interval.{against if len(comparison.ranked) > 1 else ''}{marks} Memory is the peak of "
+        "the fullest rank; `*` marks layouts that no other beats in both speed and memory. Checkpoints hold the "
+        "optimizer state; their times are the slowest rank's."
     ]
     notes += [
         f"{'The reference ' if c.is_reference else ''}{escape(c.label)} is not ranked: it {escape(c.unranked)}."
         for c in shown_cells(comparison)
         if c.unranked
     ]
-    return ["## Layouts", table, *notes]
+    return ["## Layouts", table, *notes, *(["### More figures", *more] if more else [])]
 
 
 def _excluded(cell: CellResult) -> str:
@@ -88,15 +99,17 @@ def _ground(comparison: Comparison) -> list[str]:
         "losses checked against": comparison.gate_reference or "nothing",
         "settings": ", ".join(f"{name} {value}" for name, value in plan.settings),
     }
-    blocks = [_list([f"{name}: {escape(value)}" for name, value in work.items()])]
-    for place, ground in enumerate(comparison.grounds):
-        if place:
-            blocks.append("Other ground, whose rounds are not ranked against those above:")
-        facts = [(name, _shown(name, value)) for name, value in ground if value not in (None, ())]
-        blocks.append(
-            _list([f"{name.removesuffix('_bytes').replace('_', ' ')}: {escape(text)}" for name, text in facts])
-        )
+    first, *others = [_ground_lines(ground) for ground in comparison.grounds] or [[]]
+    blocks = [_list([*(f"{name}: {escape(value)}" for name, value in work.items()), *first])]
+    for lines in others:
+        blocks += ["Other ground, whose rounds are not ranked against those above:", _list(lines)]
     return [*blocks, "### Topology", *_topology(comparison)]
+
+
+def _ground_lines(ground: Ground) -> list[str]:
+    said = {"device_names"} if set(ground.device_names) <= {ground.device} else set()
+    facts = [(name, _shown(name, value)) for name, value in ground if value not in (None, ()) and name not in said]
+    return [f"{name.removesuffix('_bytes').replace('_', ' ')}: {escape(text)}" for name, text in facts]
 
 
 def _shown(name: str, value: object) -> str:

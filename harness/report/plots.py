@@ -6,7 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harness.compare import CellResult, Comparison
-from harness.report.canvas import BLUE, FONT_SIZE, GREY, GRID, INK, LABEL_WIDTH, ORANGE, SKY, new_figure, to_png
+from harness.compare.wording import standing
+from harness.report.canvas import (
+    BLUE,
+    FONT_SIZE,
+    GREY,
+    GRID,
+    INK,
+    LABEL_WIDTH,
+    ORANGE,
+    SKY,
+    heading,
+    new_figure,
+    separate_thousands,
+    to_png,
+)
 from harness.report.frontier import draw_frontier
 from harness.report.tables import shown_cells
 from harness.report.units import bytes_unit, fold, plain, rate_unit, time_unit
@@ -32,19 +46,23 @@ def draw_speed(comparison: Comparison) -> bytes | None:
     speeds = [c.tokens_per_s for c in cells if c.tokens_per_s]
     unit = rate_unit(s.value for s in speeds)
     figure, (axes,) = _rows(cells)
-    level = ["fastest or a tie with it" if c.rank == 1 or c.tie else "slower" for c in cells]
-    for name, colour in (("fastest or a tie with it", BLUE), ("slower", SKY)):
-        rows = [i for i, found in enumerate(level) if found == name]
+    found = [standing(c) for c in cells]
+    fastest = "fastest or a tie with it" if "tie" in found else "fastest"
+    if "undecided" in found and "slower" not in found and "tie" not in found:
+        fastest = "fastest in that round"
+    levels = ((("fastest", "tie"), BLUE, fastest), (("undecided",), GREY, "not decided: one round"))
+    for kinds, colour, name in (*levels, (("slower",), SKY, "slower")):
+        rows = [i for i, kind in enumerate(found) if kind in kinds]
         values = [speeds[i].value / unit.divisor for i in rows]
         if rows:
-            axes.barh(rows, values, height=0.62, color=colour, label=name)
+            axes.barh(rows, values, height=0.62, color=colour, label=name if len(cells) > 1 else None)
     middle = [s.value / unit.divisor for s in speeds]
     below = [(s.value - s.low) / unit.divisor for s in speeds]
     above = [(s.high - s.value) / unit.divisor for s in speeds]
     axes.errorbar(middle, range(len(cells)), xerr=[below, above], fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
     _write_values(axes, {i: (s.high / unit.divisor, unit.text(s.value)) for i, s in enumerate(speeds)})
-    axes.set_xlabel(f"{unit.name}, all {comparison.plan.ranks.world_size} ranks (median with 95% interval)")
-    return _finished(figure, axes, "Training speed by layout")
+    axes.set_xlabel(f"{unit.name}, all ranks together (median with 95% interval)")
+    return _finished(figure, axes, heading(comparison, "Training speed by layout"))
 
 
 def draw_memory(comparison: Comparison) -> bytes | None:
@@ -72,7 +90,7 @@ def draw_memory(comparison: Comparison) -> bytes | None:
     _mark_missing(axes, [i for i in range(len(cells)) if i not in peaks])
     method = plain(", ".join(dict.fromkeys(m.method for m in peaks.values())), 60)
     axes.set_xlabel(f"peak memory of the fullest rank, {unit.name} ({method})", parse_math=False)
-    return _finished(figure, axes, "Peak memory by layout")
+    return _finished(figure, axes, heading(comparison, "Peak memory by layout"))
 
 
 def draw_checkpoint(comparison: Comparison) -> bytes | None:
@@ -96,7 +114,7 @@ def draw_checkpoint(comparison: Comparison) -> bytes | None:
     right.set_xlabel(f"time of the slowest rank, {times.name}")
     for axes in (left, right):
         _mark_missing(axes, [i for i in range(len(cells)) if i not in found])
-    return _finished(figure, right, "Checkpoint with optimizer state by layout")
+    return _finished(figure, right, heading(comparison, "Checkpoint with optimizer state by layout"))
 
 
 PICTURES: Mapping[str, Callable[[Comparison], bytes | None]] = {
@@ -122,6 +140,7 @@ def _rows(cells: Sequence[CellResult], panels: int = 1) -> tuple[Figure, list[Ax
         axes.set_axisbelow(True)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.locator_params(axis="x", nbins=6)
+        separate_thousands(axes.xaxis)
     return figure, found
 
 
@@ -141,7 +160,7 @@ def _mark_missing(axes: Axes, rows: Sequence[int]) -> None:
 
 def _finished(figure: Figure, axes: Axes, title: str) -> bytes:
     """Title above, legend below, both clear of the rows."""
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, parse_math=False)
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         figure.legend(handles, labels, loc="outside lower right", ncols=len(labels), frameon=False, fontsize=9)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from harness.compare import CellResult, CheckpointCost, Comparison, Estimate, MemoryPeak
-from harness.compare.wording import percent_text
+from harness.compare.wording import Standing, counted, percent_text, standing
 from harness.report.units import bytes_unit, fold, plain, rate_unit, time_unit
 from harness.stats import Summary
 
 MISSING = "-"
 _LABEL = "layout"
 _SHORTEST_LABEL = 16
+AGAINST = "the mean over rounds of the median ratio of speeds of steps timed in the same cycle, less 1"
+AGAINST_ORDER = "so it, and the order by it, may differ from the speeds shown"
+_MARKS: Mapping[Standing, tuple[str, str]] = {
+    "tie": ("=", "a tie with the fastest: the interval holds 0%"),
+    "undecided": ("?", "not decided: one round"),
+}
+# the columns of the first table of a report; the others follow in a second one
+_MAIN = ("#", _LABEL, "speed", "95% interval", "against fastest", "MFU", "step", "memory", "ckpt")
 _FIRST_TO_GO = ("95% interval", "MFU", "ckpt", "save")  # what a narrow terminal misses least
 
 Value = TypeVar("Value")
@@ -72,12 +80,24 @@ def _room_for_labels(columns: Sequence[Column], cells: Sequence[CellResult], wid
     return width - used - 2 * len(others)
 
 
-def markdown_table(comparison: Comparison) -> str:
-    """The whole table as GitHub-flavoured Markdown, empty if no cell was measured."""
+def shown_marks(comparison: Comparison) -> dict[str, str]:
+    """The marks behind places that the table has, with what they mean."""
+    found = {standing(cell) for cell in comparison.ranked}
+    return {mark: meaning for key, (mark, meaning) in _MARKS.items() if key in found}
+
+
+def markdown_tables(comparison: Comparison) -> list[str]:
+    """Every column as GitHub-flavoured Markdown in two tables, the main one first; none if nothing was measured."""
     cells = shown_cells(comparison)
     if not cells:
-        return ""
+        return []
     columns = table_columns(cells)
+    others = [c for c in columns if c.title not in _MAIN]
+    tables = [[c for c in columns if c.title in _MAIN], [c for c in columns if c.title == _LABEL] + others]
+    return [_markdown_table(found, cells) for found in (tables if others else tables[:1])]
+
+
+def _markdown_table(columns: Sequence[Column], cells: Sequence[CellResult]) -> str:
     titles = [f"{c.title} ({c.unit})" if c.unit else c.title for c in columns]
     rows = [[column.text(cell) or MISSING for column in columns] for cell in cells]
     return markdown_rows(titles, rows, [c.align for c in columns])
@@ -141,7 +161,7 @@ def _speed_columns(cells: Sequence[CellResult]) -> list[Column]:
         step("step", times.name, lambda t: times.text(t.median)),
         step("step range", times.name, lambda t: f"{times.text(t.minimum)} to {times.text(t.maximum)}"),
         step("step cv", "%", lambda t: f"{100 * t.cv:.1f}"),
-        step("samples", "", lambda t: f"{t.rounds} rounds, {t.steps} steps"),
+        step("samples", "", lambda t: f"{counted(t.rounds, 'round')}, {counted(t.steps, 'step')}"),
     ]
 
 
@@ -190,7 +210,7 @@ def _of(pick: Callable[[CellResult], Value | None], show: Callable[[Value], str]
 def _place(cell: CellResult) -> str:
     if cell.rank is None:
         return "ref" if cell.is_reference else "."
-    return f"{cell.rank}{'=' if cell.tie else ''}"
+    return f"{cell.rank}{_MARKS.get(standing(cell), ('', ''))[0]}"
 
 
 def _against(cell: CellResult) -> str | None:

@@ -13,16 +13,19 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from harness.compare import Comparison, compare, sentence
 from harness.errors import StoreError
 from harness.failure import FailureClass
 from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Timing
 from harness.report import render, write_report
+from harness.report.canvas import heading
 from harness.report.frame import CELL_COLUMNS, SAMPLE_COLUMNS, cell_frame, sample_frame
+from harness.report.frontier import Point, _stairs, draw_frontier
 from harness.report.labels import Box, place_labels
 from harness.report.markdown import to_markdown
-from harness.report.plots import draw
+from harness.report.plots import draw, draw_speed
 from harness.report.tables import escape
 from harness.report.units import bytes_unit, fold, number, plain, rate_unit, time_unit
 from harness.spec import SweepPlan
@@ -40,6 +43,7 @@ from tests.unit.factories import (
 )
 
 TIMES = {"ddp:r4": 0.12, "fsdp:s4": 0.1, "hsdp_tp:r2s2t2": 0.114}
+TIMES_OF_THREE = {"ddp:r4": 0.12, "fsdp:s4": 0.11, "hsdp:r2s2": 0.1}
 TEXTS = ("ddp:r8", "fsdp:s8", "hsdp:r2s4", "tp:t8", "fsdp_tp:s4t2", "hsdp_tp:r2s2t2")
 TAIL = "Traceback\n```\n</details>\n\x1b[31mred\x1b[0m\x00"
 
@@ -219,8 +223,6 @@ def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
 
 
 def test_labels_of_points_keep_clear_of_each_other() -> None:
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     points = [(f"layout {i}", float(i % 5), float(i // 5)) for i in range(25)]
@@ -259,6 +261,92 @@ def test_the_planning_side_needs_neither_torch_nor_matplotlib() -> None:
     code = f"import sys, harness.compare, harness.report; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def legend(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> tuple[Figure, list[str]]:
+    """The picture of speeds before it is a file, and its legend."""
+    figures: list[Figure] = []
+    monkeypatch.setattr("harness.report.plots.to_png", figures.append)
+    draw_speed(comparison)
+    found = [text.get_text() for one in figures[0].legends for text in one.get_texts()]
+    return figures[0], found
+
+
+def test_one_round_is_marked_as_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(rounds=1)
+    comparison = compare(plan, make_records(plan, TIMES))
+    for text in (render(comparison), to_markdown(comparison)):
+        assert "2?" in text and "2=" not in text
+        assert "not decided: one round" in text
+        assert not re.search(r"\bties?\b", text)
+        assert "1 round, 20 steps" in text or "## " not in text
+        assert "1 rounds" not in text.replace("settings: rounds 1", "")
+    assert legend(comparison, monkeypatch)[1] == ["fastest in that round", "not decided: one round"]
+
+
+def test_a_single_layout_is_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rounds in (1, 3):
+        plan = make_plan(["ddp:r4"], rounds=rounds)
+        comparison = compare(plan, make_records(plan, {"ddp:r4": 0.1}))
+        for text in (render(comparison), to_markdown(comparison)):
+            assert not re.search(r"\bties?\b|not decided|ratio of speeds", text)
+        assert legend(comparison, monkeypatch)[1] == []
+
+
+def test_the_footnote_says_what_the_ratio_is_and_what_orders_the_rows(mixed: Comparison) -> None:
+    for text in (render(mixed, width=1000), to_markdown(mixed)):
+        assert "which orders the rows" in text
+        assert "mean over rounds of the median ratio of speeds of steps timed in the same cycle, less 1" in text
+        assert "the order by it, may differ from the speeds shown" in text
+
+
+def test_the_first_table_fits_a_page_and_the_second_has_the_rest() -> None:
+    text = to_markdown(six(cuda=True))
+    titles = [line for line in text.split("\n") if line.startswith("|") and "| layout " in line]
+    first, second = (line.count("|") - 1 for line in titles)
+    assert first <= 9 and second <= 10
+    for title in ("MFU (%)", "samples", "restore", "files", "speed of a rank"):
+        assert sum(title in line for line in titles) == 1
+
+
+def test_the_ground_is_one_list_without_the_device_twice() -> None:
+    plan = make_plan()
+    records = [
+        r.model_copy(update={"ground": make_ground(device_names=("cpu",) * 4)}) for r in make_records(plan, TIMES)
+    ]
+    ground = to_markdown(compare(plan, records)).partition("## Ground\n\n")[2].partition("\n\n### Topology")[0]
+    assert "\n\n" not in ground and "device: cpu" in ground
+    assert "device names" not in ground
+
+
+def test_pictures_name_the_work_and_separate_thousands(monkeypatch: pytest.MonkeyPatch, mixed: Comparison) -> None:
+    figure, _ = legend(mixed, monkeypatch)
+    assert figure.get_suptitle() == "Training speed by layout: tiny, 4 cpu ranks"
+    assert heading(six(cuda=True), "Speed") == "Speed: tiny, 8 NVIDIA H200 ranks"
+    figure.draw_without_rendering()
+    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert "10,000" in ticks
+
+
+def test_speed_against_memory_starts_at_zero_and_climbs_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr("harness.report.frontier.to_png", figures.append)
+    plan = make_plan()
+    records = make_records(plan, TIMES_OF_THREE)
+    for place, text in enumerate(TIMES_OF_THREE):
+        records = replace_record(records, make_verify_record(plan, text, peak_bytes=(80 + 40 * place) * MIB))
+    draw_frontier(compare(plan, records))
+    (axes,) = figures[0].axes
+    assert axes.get_ylim()[0] == 0
+    assert axes.lines[0].get_drawstyle() == "steps-post"
+    points = [Point("", 0, x, y, True) for x, y in ((1, 10), (2, 20), (3, 30))]
+    assert _stairs(points) == [(1, 10), (2, 10), (2, 20), (3, 20), (3, 30)]
+    spots = axes.transData.transform(axes.lines[0].get_xydata())
+    for label in axes.texts:
+        box = Box(*label.get_window_extent().extents)
+        for spot in spots:
+            near = box.nearest((spot[0], spot[1]))
+            assert abs(near[0] - spot[0]) + abs(near[1] - spot[1]) > 6
 
 
 texts = st.text(max_size=12)
