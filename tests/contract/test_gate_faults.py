@@ -38,7 +38,7 @@ def test_planning_refuses_that_mesh_and_names_the_nearest_legal_layout() -> None
 def test_a_small_parameter_that_learns_nothing_is_caught_though_losses_and_global_norm_agree(
     rank_group: GetGroup,
 ) -> None:
-    """At the start attention is nearly uniform, so the gradients of q and k vanish in the global norm."""
+    """At the start attention is nearly uniform, so the gradient of q vanishes in the global norm."""
     workload = make_workload("tests.contract.models:lame_attention", 8, 32)
     reference = rank_group(1).call(f"{REMOTE}:gate", make_spec("single", workload))[0]
     samples = rank_group(2).call(f"{REMOTE}:gate", make_spec("fsdp:s2", workload))[0]
@@ -46,5 +46,4 @@ def test_a_small_parameter_that_learns_nothing_is_caught_though_losses_and_globa
     assert verdict.max_loss_error < verdict.tolerance.loss
     assert verdict.max_grad_norm_error < verdict.tolerance.grad_norm
     assert not verdict.passed
-    assert verdict.worst_parameter is not None
-    assert verdict.worst_parameter.endswith(("q.weight", "k.weight"))
+    assert verdict.worst_parameter == "layers.0.attention.q.weight"
