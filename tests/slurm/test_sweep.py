@@ -117,7 +117,7 @@ def test_a_sweep_of_two_nodes_whose_submitter_is_killed_twice(sweep: Sweep) -> N
         "--rounds",
         "3",
         "--steps",
-        "6",
+        "5",
     )
     process = sweep.start("run", *SWEEP, *arguments, "--layouts", layouts, "--name", "s", "--detach")
     stdout, _ = process.communicate(timeout=20)
