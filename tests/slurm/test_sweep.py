@@ -212,28 +212,33 @@ def test_a_requeued_job_starts_afresh_and_its_first_attempt_is_kept_apart(sweep:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("text", "said"),
     [
         (
             'partition = "main"\nsetup = ["no_such_command --x"]',
-            (),
             r"\(config\): meshsweep: a set-up line failed .*no_such_c",
         ),
-        ('partition = "none"', (), r"\(bad_request\): .*invalid partition"),
-        ('partition = "main"\ngpus_per_node = 9', (), r"\(bad_request\): .*configuration is not available"),
-        ('partition = "main"', ("--depend", "999999"), r"\((bad_request)\): "),
+        ('partition = "none"', r"\(bad_request\): .*invalid partition"),
+        ('partition = "main"\ngpus_per_node = 9', r"\(bad_request\): .*configuration is not available"),
     ],
-    ids=["set-up", "partition", "gpus", "dependency"],
+    ids=["set-up", "partition", "gpus"],
 )
-def test_what_can_never_run_is_said_in_one_line(
-    text: str, options: tuple[str, ...], said: str, sweep: Sweep, tmp_path: Path
-) -> None:
+def test_what_can_never_run_is_said_in_one_line(text: str, said: str, sweep: Sweep, tmp_path: Path) -> None:
     profile = tmp_path / "bad.toml"
     profile.write_text(text)
-    done = sweep.run("run", *SWEEP, "--profile", str(profile), *options, "--layouts", "ddp", "--name", "s")
+    done = sweep.run("run", *SWEEP, "--profile", str(profile), "--layouts", "ddp", "--name", "s")
     assert done.returncode == 2
     assert re.search(said, done.stderr.splitlines()[-1]), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_job_that_waits_for_a_failed_one_can_never_start(sweep: Sweep) -> None:
+    failed = sweep.cluster.sbatch("--output=/dev/null", "--wrap=false")
+    assert sweep.cluster.wait(failed) == "FAILED"
+    done = sweep.run("run", *SWEEP, "--depend", str(failed), "--layouts", "ddp", "--name", "s")
+    assert done.returncode == 2
+    assert "(bad_request): the job can never start: DependencyNeverSatisfied" in done.stderr.splitlines()[-1]
+    assert sweep.cluster.squeue() == {}
 
 
 @pytest.fixture
