@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -89,6 +90,9 @@ PRESETS: Mapping[str, ModelShape] = {
 }
 
 
+TP_WORDS = ("embedding", "norm", "gather", "colwise", "rowwise", "head")
+
+
 @dataclass(frozen=True)
 class ModelDefinition:
     """What a user's ``package.module:function`` returns.
@@ -130,7 +134,9 @@ def load_definition(path: str) -> ModelDefinition:
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        names = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
+        names = sorted(
+            n for n, v in vars(module).items() if isinstance(v, FunctionType) and v.__module__ == module_name
+        )
         raise UnknownNameError(f"function in module {module_name!r}", function_name, names or ("(none)",))
     try:
         definition = function()
@@ -141,6 +147,9 @@ def load_definition(path: str) -> ModelDefinition:
     if not isinstance(definition, ModelDefinition):
         kind = type(definition).__name__
         raise UsageError(f"{path}() returned {kind}; it must return a harness.workload.ModelDefinition")
+    for pattern, word in definition.tp_plan.items():
+        if word not in TP_WORDS:
+            raise UnknownNameError(f"word for {pattern!r} in the tp_plan of {path}", word, TP_WORDS)
     return definition
 
 

@@ -25,7 +25,8 @@ INTERRUPTED = 130
 def cli() -> None:
     """Measure data-parallel layouts (DDP, FSDP, HSDP, TP and their products) on this cluster and choose one.
 
-    Exit codes: 0 all well; 1 the sweep ran but a cell failed, diverged or is missing; 2 wrong use.
+    Exit codes of run and resume: 0 every cell was measured or pruned; 1 a cell failed, diverged or is missing; 130
+    interrupted. Of doctor, mesh check and nightly: 1 findings, or a slower cell. Of all: 2 wrong use.
     """
 
 
@@ -48,7 +49,9 @@ def _run(argv: Sequence[str] | None) -> int:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        click.echo(f"meshsweep: {error.format_message()}; see 'meshsweep --help'", err=True)
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "meshsweep"
+        click.echo(f"meshsweep: {error.format_message().rstrip('.')}; see '{command} --help'", err=True)
         return 2
     except MeshsweepError as error:
         click.echo(f"meshsweep: {error}", err=True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.options import json_option
-from harness.errors import TopologyError
+from harness.errors import TopologyError, UsageError
+
+if TYPE_CHECKING:
+    from harness.doctor import Snapshot
+    from harness.mesh import MeshContract
 
 
 @click.command()
@@ -39,8 +45,8 @@ def doctor(
       nvidia-smi -q > node0.q.txt; meshsweep doctor --from node0.q.txt
     """
     from harness.doctor import inspect, read_snapshots
+    from harness.doctor.checks import counted
     from harness.doctor.look import look
-    from harness.errors import UsageError
     from harness.mesh import read_contract
     from harness.store import write_atomic
 
@@ -52,16 +58,13 @@ def doctor(
     if save is not None:
         write_atomic(save, snapshots[0].model_dump_json(indent=1, exclude_none=True) + "\n")
         click.echo(f"saved {save}", err=True)
-    on_gpus = expected is not None and any(d.kind != "cpu" for host in expected.hosts for d in host.devices)
-    if not any(one.gpus or one.pci_gpus for one in snapshots) and not on_gpus:
-        said = "; ".join(problem for one in snapshots for problem in one.problems) or "no source names one"
-        raise TopologyError(f"no GPU to look at ({said}); run it on a GPU node, or give --from or --contract")
+    _refuse_the_unseen(snapshots, contract, expected)
     faults = inspect(snapshots, expected, whole=bool(paths))
     for fault in faults:
         click.echo(fault.text, err=as_json)
     if not faults:
         gpus = sum(len(one.gpus) for one in snapshots)
-        click.echo(f"{len(snapshots)} nodes, {gpus} GPUs: nothing wrong", err=as_json)
+        click.echo(f"{counted(len(snapshots), 'node')}, {counted(gpus, 'GPU')}: nothing wrong", err=as_json)
     if as_json:
         document = {
             "snapshots": [one.model_dump(mode="json", exclude_none=True) for one in snapshots],
@@ -69,3 +72,23 @@ def doctor(
         }
         click.echo(json.dumps(document, indent=1))
     return int(bool(faults))
+
+
+def _refuse_the_unseen(snapshots: Sequence[Snapshot], contract: Path | None, expected: MeshContract | None) -> None:
+    """
+    Raises:
+        UsageError: the contract is of CPU slots.
+        TopologyError: no machine's GPUs could be looked at, which is no finding about them.
+    """
+    if expected is not None and all(device.kind == "cpu" for host in expected.hosts for device in host.devices):
+        raise UsageError(
+            f"{contract} lists CPU slots, and doctor looks at GPUs; 'meshsweep mesh check {contract}' checks CPU slots"
+        )
+    if any(one.gpus or one.pci_gpus for one in snapshots):
+        return
+    if expected is None or all(one.blind for one in snapshots):
+        said = "; ".join(dict.fromkeys(problem for one in snapshots for problem in one.problems))
+        raise TopologyError(
+            f"could not look at any GPU ({said or 'no source names one'}); run it on a GPU node where the driver is "
+            "loaded, or give outputs saved there with --from"
+        )

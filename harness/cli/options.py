@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from harness.cli.machine import Decorated, MachineOptions, device_kind, given_topology, this_machine
-from harness.layout import LayoutRequest, parse_layout
+from harness.layout import STRATEGIES, LayoutOptions, LayoutRequest, parse_layout
 from harness.layout.candidates import default_requests, with_order
 from harness.layout.subset import first_devices, use_gpus
 from harness.spec import Ranks
@@ -23,17 +23,38 @@ def work_options(command: Decorated) -> Decorated:
     """--model --batch --seq-len --ranks --device --layouts."""
     for option in reversed(
         (
-            click.option("--model", metavar="NAME", help=f"{', '.join(PRESETS)}, or package.module:function."),
-            click.option("--batch", type=click.IntRange(1), metavar="N", help="Global batch, samples a step."),
-            click.option("--seq-len", type=click.IntRange(1), metavar="N", help="Tokens a sample."),
+            click.option(
+                "--model",
+                metavar="NAME",
+                help=f"{', '.join(PRESETS)}, or package.module:function. Default: tiny on CPUs, else 1b.",
+            ),
+            click.option(
+                "--batch",
+                type=click.IntRange(1),
+                metavar="N",
+                help="Global batch, samples a step. Default: 8 on CPUs, else one a GPU.",
+            ),
+            click.option(
+                "--seq-len",
+                type=click.IntRange(1),
+                metavar="N",
+                help="Tokens a sample. Default: 64 on CPUs, else 2048.",
+            ),
             click.option("--ranks", type=click.IntRange(1), metavar="N", help="Ranks; default every GPU, or 4 on CPU."),
-            click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True),
+            click.option(
+                "--device",
+                type=click.Choice(["auto", "cpu", "cuda"]),
+                default="auto",
+                show_default=True,
+                help="auto takes GPUs where there are any.",
+            ),
             click.option(
                 "--layouts",
                 "layout_texts",
                 multiple=True,
                 metavar="LIST",
-                help="What to try: strategy[:mesh][+option=value], e.g. ddp,hsdp:r2s2,fsdp+precision=bf16.",
+                help="What to try: strategy[:mesh][+option=value], e.g. ddp,hsdp:r2s2,fsdp+precision=bf16. Strategies: "
+                f"{', '.join(STRATEGIES)}. Options: {', '.join(LayoutOptions.model_fields)}. Default: every legal one.",
             ),
         )
     ):

@@ -70,6 +70,7 @@ class Bars(Silent):
                 layout.label.ljust(width), total=float(units), left="", state="waiting"
             )
         self._done = dict.fromkeys(layouts, 0.0)
+        self._ended: set[Layout] = set()
 
     def launched(self, launches: tuple[Launch, ...]) -> None:
         for launch in launches:
@@ -91,20 +92,28 @@ class Bars(Silent):
         layout = record.spec.layout
         if record.status == "measured":
             self._done[layout] += 1.0
+        elif record.status == "failed":
+            self._ended.add(layout)
         state = record.status if not record.failure else f"failed: {record.failure.failure_class}"
         self._show(layout, 0.0, state)
 
     def _show(self, layout: Layout, part: float, state: str) -> None:
         bar = self._bars[layout]
-        self._progress.update(bar, completed=self._done[layout] + part, state=state, left=self._left(layout, part))
+        self._progress.update(bar, completed=self._done[layout] + part, state=state)
+        for other, task in self._bars.items():
+            self._progress.update(task, left=self._left(other, part))
 
     def _left(self, layout: Layout, part: float) -> str:
-        """Time left at the pace so far: layouts are timed together, so they end together."""
-        total = float(sum(task.total or 0.0 for task in self._progress.tasks))
-        done = sum(self._done.values()) + part
-        whole = self._progress.tasks[self._bars[layout]].total or 0.0
-        if self._done[layout] >= whole:
-            return "done"
+        """Time left for a cell at the pace so far.
+
+        Cells that are still to be timed end together, with the sweep, since they are timed side by side.
+        """
+        ended = layout in self._ended or self._done[layout] >= (self._progress.tasks[self._bars[layout]].total or 0.0)
+        if ended:
+            return ""
+        open_cells = [x for x in self._bars if x not in self._ended]
+        total = sum(self._progress.tasks[self._bars[x]].total or 0.0 for x in open_cells)
+        done = sum(self._done[x] for x in open_cells) + part
         if done <= 0:
             return ""
         left_s = (time.monotonic() - self._started) * (total - done) / done

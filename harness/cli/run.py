@@ -46,10 +46,49 @@ _DEFAULTS = Settings()
     metavar="FILE",
     help="Mesh contract (see 'meshsweep mesh'): only its shape is run, and every rank checks it.",
 )
-@click.option("--rounds", type=click.IntRange(1), default=_DEFAULTS.rounds, show_default=True, help="Fresh launches.")
-@click.option("--steps", type=click.IntRange(1), default=_DEFAULTS.timed_steps, show_default=True, help="Timed steps.")
-@click.option("--gate-steps", type=click.IntRange(10), default=_DEFAULTS.gate_steps, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_DEFAULTS.rounds,
+    show_default=True,
+    help="Rounds of timing, each in fresh processes.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_DEFAULTS.timed_steps,
+    show_default=True,
+    help="Timed steps of each layout in a round.",
+)
+@click.option(
+    "--warmup-min",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_DEFAULTS.warmup_min_steps,
+    show_default=True,
+    help="Fewest warm-up steps before a layout can count as steady.",
+)
+@click.option(
+    "--warmup-max",
+    type=click.IntRange(1),
+    metavar="N",
+    default=_DEFAULTS.warmup_max_steps,
+    show_default=True,
+    help="Warm-up steps after which timing starts, steady or not.",
+)
+@click.option(
+    "--gate-steps",
+    type=click.IntRange(10),
+    metavar="N",
+    default=_DEFAULTS.gate_steps,
+    show_default=True,
+    help="Steps compared with the reference.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Of weights and of tokens."
+)
 @click.option(
     "--design",
     type=click.Choice(["auto", "alternated", "blocks", "launches"]),
@@ -87,6 +126,8 @@ def run(
     contract_file: Path | None,
     rounds: int,
     steps: int,
+    warmup_min: int,
+    warmup_max: int,
     gate_steps: int,
     seed: int,
     design: Literal["auto", "alternated", "blocks", "launches"],
@@ -134,6 +175,8 @@ def run(
         settings=_settings(
             rounds=rounds,
             timed_steps=steps,
+            warmup_min_steps=warmup_min,
+            warmup_max_steps=warmup_max,
             gate_steps=gate_steps,
             checkpoint=not no_checkpoint,
             keep_checkpoints=keep_checkpoints,

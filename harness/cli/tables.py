@@ -8,7 +8,10 @@ from typing import Any
 
 from tabulate import tabulate
 
-from harness.execute.jobs import running_jobs
+from harness.cli.found import found_lines
+from harness.execute.jobs import Running, running_jobs
+from harness.launch.folder import has_ended, read_launch
+from harness.launch.progress import read
 from harness.layout import AXES
 from harness.layout.candidates import Candidates
 from harness.record import RunRecord
@@ -80,7 +83,7 @@ def plan_text(plan: SweepPlan) -> str:
 
 
 def topology_text(form: Mapping[str, Any]) -> str:
-    """Nodes with devices, islands, the suggested mesh, warnings."""
+    """Nodes with devices, islands, the suggested mesh and what else was found; warnings."""
     rows = [
         {
             "host": node["host"],
@@ -98,11 +101,15 @@ def topology_text(form: Mapping[str, Any]) -> str:
         name = link["link_class"] + (f" x{link['nvlink_count']}" if link.get("nvlink_count") else "")
         counts[name] = counts.get(name, 0) + 1
     if counts:
-        lines.append("links: " + ", ".join(f"{count} pairs {name}" for name, count in counts.items()))
+        lines.append("links: " + ", ".join(f"{n} pair{'s' * (n != 1)} {name}" for name, n in counts.items()))
     if form.get("islands"):
         lines.append("islands: " + "  ".join("{" + ",".join(map(str, i)) + "}" for i in form["islands"]))
     if form.get("suggested_mesh"):
-        lines.append("suggested mesh: " + " x ".join(map(str, form["suggested_mesh"])))
+        why = f" ({form['mesh_reason']})" if form.get("mesh_reason") else ""
+        lines.append("suggested mesh: " + " x ".join(map(str, form["suggested_mesh"])) + why)
+    lines += found_lines(form)
+    if not rows:
+        lines.append("names no devices; add a listing such as `nvidia-smi topo -m` for links and a mesh")
     lines += [f"warning: {warning}" for warning in form.get("warnings", ())]
     return "\n".join(lines)
 
@@ -134,9 +141,23 @@ def status_text(plan: SweepPlan, records: Sequence[RunRecord], folder: Path) -> 
         {**row, "verified": "yes" if row["verified"] else "no", "rounds": f"{row['rounds']}/{plan.settings.rounds}"}
         for row in status_rows(plan, records)
     ]
-    left = next_launches(plan, records, 0)
-    running = ", ".join(f"job {job.job_id} {job.state}" for job in running_jobs(SweepStore(folder), plan))
+    table = f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n"
+    running = "\n".join(
+        f"running: job {job.job_id} {job.state}, {_under_way(folder, job)}"
+        for job in running_jobs(SweepStore(folder), plan)
+    )
     if running:
-        return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\nrunning: {running}"
-    end = "complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them"
-    return f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n{end}"
+        return table + running
+    left = next_launches(plan, records, 0)
+    return table + ("complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them")
+
+
+def _under_way(folder: Path, job: Running) -> str:
+    """What a job is at: the launch that has begun and has no outcome yet."""
+    for name in job.launches:
+        launch_folder = folder / "launches" / name
+        launch = read_launch(launch_folder)
+        positions = read(launch_folder, launch.ranks.per_node)
+        if positions and not has_ended(launch_folder, launch):
+            return f"launch {name}, phase {max(positions).phase}"
+    return f"{len(job.launches)} launches"

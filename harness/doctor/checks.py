@@ -70,12 +70,14 @@ def _driver(snapshot: Snapshot) -> Iterator[Fault]:
     if snapshot.pci_gpus and snapshot.driver is None:
         for problem in snapshot.problems:
             remedy = "load the NVIDIA driver (modprobe nvidia) and look in dmesg"
-            yield _fault(
-                "driver", snapshot, None, f"{len(snapshot.pci_gpus)} GPUs without a driver ({problem})", remedy
-            )
+            message = f"{counted(len(snapshot.pci_gpus), 'GPU')} without a driver ({problem})"
+            yield _fault("driver", snapshot, None, message, remedy)
+    if snapshot.blind:
+        message = f"its GPUs could not be looked at ({'; '.join(snapshot.problems)})"
+        yield _fault("driver", snapshot, None, message, "save its snapshot again where the NVIDIA driver is loaded")
     listed = len(snapshot.gpus)
     if snapshot.attached is not None and snapshot.attached > listed > 0:
-        message = f"the driver counts {snapshot.attached} GPUs and lists {listed}"
+        message = f"the driver counts {counted(snapshot.attached, 'GPU')} and lists {listed}"
         yield _fault("gpu_lost", snapshot, None, message, _GONE)
 
 
@@ -101,7 +103,7 @@ def _pcie_speed(snapshot: Snapshot, snapshots: Sequence[Snapshot]) -> Iterator[F
 def _ecc(snapshot: Snapshot, gpu: GpuFacts) -> Iterator[Fault]:
     reset = "drain the node and reset the GPU (nvidia-smi --gpu-reset) or reboot"
     if gpu.ecc_uncorrected:
-        message = f"{gpu.ecc_uncorrected} uncorrected ECC errors since the driver was loaded"
+        message = f"{counted(gpu.ecc_uncorrected, 'uncorrected ECC error')} since the driver was loaded"
         yield _fault("ecc", snapshot, gpu, message, f"{reset}; replace it if they come back")
     if gpu.remap_pending:
         yield _fault("row_remap", snapshot, gpu, "a memory row or page waits to be remapped", reset)
@@ -149,8 +151,8 @@ def _nvlinks(snapshot: Snapshot, snapshots: Sequence[Snapshot]) -> Iterator[Faul
         )
         down = [str(number) for number, active in enumerate(gpu.nvlinks) if not active]
         if usual is not None and up < usual:
-            which = f" (links {', '.join(down)} are down)" if down else ""
-            message = f"{up} NVLinks are up where most GPUs have {usual}{which}"
+            which = f" (down: {', '.join(down)})" if down else ""
+            message = f"{counted(up, 'NVLink')} up where most GPUs have {usual}{which}"
             yield _fault("nvlink", snapshot, gpu, message, remedy)
 
 
@@ -169,15 +171,19 @@ def _versions(snapshots: Sequence[Snapshot]) -> Iterator[Fault]:
 
 
 def _counts(snapshots: Sequence[Snapshot]) -> Iterator[Fault]:
-    counts = [sum(gpu.lost is None for gpu in one.gpus) for one in snapshots]
+    seeing = [one for one in snapshots if not one.blind]
+    counts = [sum(gpu.lost is None for gpu in one.gpus) for one in seeing]
     usual = _most_common(counts)
-    for one, count in zip(snapshots, counts, strict=True):
+    for one, count in zip(seeing, counts, strict=True):
         if usual is not None and count < usual:
-            yield _fault("gpu_missing", one, None, f"{count} GPUs where most nodes have {usual}", _GONE)
+            yield _fault("gpu_missing", one, None, f"{counted(count, 'GPU')} where most nodes have {usual}", _GONE)
 
 
 def _contract(snapshots: Sequence[Snapshot], contract: MeshContract, whole: bool) -> Iterator[Fault]:
+    blind = {one.host for one in snapshots if one.blind}
     for finding in check_machine(contract, topology_of(tuple(snapshots)), whole=whole):
+        if finding.host in blind and finding.rule == "device":
+            continue
         yield Fault(
             rule=_rule(finding),
             host=finding.host,
@@ -200,6 +206,11 @@ def _contract_remedy(finding: Finding) -> str:
     if finding.rule.startswith("device ") and finding.rule != "device order":
         return "if the hardware was changed write the contract anew with 'meshsweep mesh init'"
     return next(remedy for start, remedy in _REMEDIES if finding.rule.startswith(start))
+
+
+def counted(count: int, word: str) -> str:
+    """``1 GPU``, ``2 GPUs``."""
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def _most_common(values: Iterable[T]) -> T | None:

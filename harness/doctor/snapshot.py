@@ -64,6 +64,11 @@ class Snapshot(Frozen):
     node: Node | None = None
     problems: tuple[str, ...] = ()
 
+    @property
+    def blind(self) -> bool:
+        """Whether nothing could be asked: no GPU is seen and no driver answers, so that none is known to be missing."""
+        return bool(self.problems) and self.driver is None and not self.gpus and not self.pci_gpus
+
     def as_node(self) -> Node:
         """The machine as a topology's node: the GPUs that answer, with the links that a reader gave."""
         devices = tuple(

@@ -102,7 +102,7 @@ def parse_options(texts: list[str]) -> LayoutOptions:
         bad = str(first["loc"][0])
         raise UsageError(
             f"layout option {bad}={option_text(values[bad])} does not fit: {first['msg']}; "
-            f"booleans are true or false, see 'meshsweep layouts --help'"
+            f"the values stand in the README's table of options"
         ) from None
 
 

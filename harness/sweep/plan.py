@@ -65,8 +65,9 @@ def _of_contract(layouts: Sequence[Layout], contract: MeshContract) -> tuple[tup
     kept = tuple(layout for layout in layouts if layout.mesh == contract.mesh)
     if not kept:
         raise UsageError(
-            f"no layout has the mesh {shape} of contract {contract.name!r}; the candidates' meshes are "
-            f"{', '.join(sorted({layout.mesh.signature for layout in layouts}))}"
+            f"contract {contract.name!r} fixes mesh {shape} of {contract.world_size} ranks on {len(contract.hosts)} hosts; "
+            f"this run has meshes {', '.join(sorted({layout.mesh.signature for layout in layouts}))}; give it as many "
+            "ranks, or write another contract with 'meshsweep mesh init'"
         )
     reason = f"its mesh is not {shape}, which contract {contract.name!r} fixes"
     return kept, [Pruned(layout=x, rule="mesh_contract", reason=reason) for x in layouts if x not in kept]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.topology.links import fully_connected, islands, suggested_mesh
+from harness.topology.links import fully_connected, islands, mesh_reason, suggested_mesh
 from harness.topology.model import Device, Nic, Node, Topology
 from harness.topology.nccl_log import NcclFacts
 from harness.topology.result import ReadResult
@@ -17,7 +17,8 @@ def json_object(found: Topology | ReadResult) -> dict[str, Any]:
     """``found`` as plain dicts and lists.
 
     Always there: ``nodes``, ``links`` (each with its host), ``islands``, ``suggested_mesh`` ([groups, devices a
-    group] or None), ``warnings``, ``sources``. Slurm texts, topology.conf and NCCL logs add keys of their own.
+    group] or None), ``mesh_reason`` (None where the groups are the islands), ``warnings``, ``sources``. Slurm texts,
+    topology.conf and NCCL logs add keys of their own.
     Indices in ``links`` and ``islands`` are device indices of one node; ``nodes[].islands`` says of which.
     """
     result = found if isinstance(found, ReadResult) else ReadResult(topology=found)
@@ -35,6 +36,7 @@ def json_object(found: Topology | ReadResult) -> dict[str, Any]:
         "links": [link for node in topology.nodes for link in _links(node)],
         "islands": [island for node in nodes for island in node["islands"]],
         "suggested_mesh": None if mesh is None else list(mesh),
+        "mesh_reason": None if mesh is None else mesh_reason(topology),
         "warnings": warnings,
         "sources": list(topology.sources),
         "kinds": list(result.kinds),

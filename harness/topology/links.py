@@ -67,6 +67,33 @@ def suggested_mesh(topology: Topology) -> tuple[int, int] | None:
     return sum(sizes) // common, common
 
 
+def mesh_reason(topology: Topology) -> str | None:
+    """Why the groups of the suggested mesh are not simply the islands; None where they are."""
+    reasons = dict.fromkeys(reason for node in topology.nodes if (reason := _group_reason(node)) is not None)
+    sizes = sorted({len(group) for node in topology.nodes for group in groups(node)})
+    cut = [f"groups of {' and '.join(map(str, sizes))} are cut to a common size"] if len(sizes) > 1 else []
+    return "; ".join([*reasons, *cut]) or None
+
+
+def _group_reason(node: Node) -> str | None:
+    chosen, found, local = groups(node), islands(node), domains(node)
+    if chosen == found or (len(chosen) <= 1 and not found):
+        return None
+    if len(chosen) == 1:
+        basis = "one group"
+    elif chosen == local:
+        basis = "by NUMA"
+    elif found:
+        basis = "groups that are fully linked"
+    else:
+        basis = "by PCIe switch" if local is not None else "by socket"
+    if not found:
+        return basis
+    if sum(map(len, found)) < len(node.devices):
+        return f"{basis}; not every device is in an island"
+    return f"{basis}; the island is not fully linked" if len(found) == 1 else f"{basis}; the islands differ in size"
+
+
 def link_between(topology: Topology, a: tuple[int, int], b: tuple[int, int]) -> LinkClass:
     """The class of the link between two devices, each given as (position of the node, device index)."""
     first, second = _node_of(topology, a), _node_of(topology, b)

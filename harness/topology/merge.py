@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
+from harness.topology import nccl_log
 from harness.topology.model import Device, Node, Topology
+from harness.topology.nccl_log import NcclFacts
 from harness.topology.result import ReadResult
 from harness.topology.slurm_topology import Fabric
 from harness.topology.sniff import Part
@@ -84,13 +87,17 @@ def combine(parts: Sequence[Part]) -> ReadResult:
         if part.kind not in _DEVICE_KINDS and part.fabric is None:
             for node in part.topology.nodes:
                 gathered.add(node, part.kind, named=True)
+    nccl = _nccl([part.nccl for part in parts if part.nccl])
+    gap = nccl_log.gap(nccl) if nccl is not None else None
     fabric = next((part.fabric for part in parts if part.fabric), None)
     nodes = _in_job_order(gathered.nodes, job.nodes if job else ())
     nodes = _with_switches(nodes, fabric, [part.topology for part in parts if part.fabric])
     topology = Topology(
         nodes=tuple(nodes),
         sources=_distinct(source for part in parts for source in part.topology.sources),
-        warnings=_distinct([*(note for part in parts for note in part.topology.warnings), *gathered.warnings]),
+        warnings=_distinct(
+            [*(note for part in parts for note in part.topology.warnings), *gathered.warnings, *([gap] if gap else [])]
+        ),
     )
     return ReadResult(
         topology=topology,
@@ -98,9 +105,17 @@ def combine(parts: Sequence[Part]) -> ReadResult:
         job=job,
         gres=tuple(node for part in parts for node in part.gres),
         fabric=fabric,
-        nccl=next((part.nccl for part in parts if part.nccl), None),
+        nccl=nccl,
         hostlists=tuple(one for part in parts for one in part.hostlists),
     )
+
+
+def _nccl(logs: Sequence[NcclFacts]) -> NcclFacts | None:
+    """The first log's facts, with those of the others that are of a job as large."""
+    if not logs:
+        return None
+    same = [log for log in logs[1:] if log.nranks in (None, logs[0].nranks)]
+    return reduce(nccl_log.joined, same, logs[0])
 
 
 def _with_switches(nodes: list[Node], fabric: Fabric | None, read: Sequence[Topology]) -> list[Node]:

@@ -36,11 +36,15 @@ SOURCE = "NCCL log: ranks, devices, transports"
 
 
 class NcclFacts(Frozen):
-    """What a log tells; None where it does not. ``nodes`` may exceed the hosts whose lines the log holds."""
+    """What a log tells; None where it does not.
+
+    ``nodes`` and ``nranks`` are of the job; ``hosts`` and ``ranks`` those whose lines the log holds.
+    """
 
     library: str = "NCCL"
     version: str | None = None
     hosts: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
     nodes: int | None = None
     nranks: int | None = None
     ranks_per_node: int | None = None
@@ -93,6 +97,32 @@ def read(text: str) -> tuple[Topology, NcclFacts]:
     return Topology(nodes=nodes, sources=(SOURCE,)), facts
 
 
+def joined(first: NcclFacts, second: NcclFacts) -> NcclFacts:
+    """The facts of two logs of one job; where both know something, ``first`` is right."""
+    missing = {name: value for name, value in second if getattr(first, name) is None}
+    own = set(first.hosts)
+    several = {
+        "hosts": (*first.hosts, *(host for host in second.hosts if host not in own)),
+        "ranks": tuple(sorted({*first.ranks, *second.ranks})),
+        "gpu_direct": first.gpu_direct or second.gpu_direct,
+        "warnings": tuple(dict.fromkeys((*first.warnings, *second.warnings))),
+    }
+    return first.model_copy(update={**missing, **several})
+
+
+def gap(facts: NcclFacts) -> str | None:
+    """What a log lacks of its job, with the remedy; None where it holds every rank or does not tell."""
+    where = f" on {facts.nodes} nodes" if facts.nodes is not None and facts.nodes > 1 else ""
+    lacks_nodes = facts.nodes is not None and len(facts.hosts) < facts.nodes
+    remedy = "add the other nodes' logs" if lacks_nodes else "add the other ranks' logs"
+    if facts.nranks is not None and 0 < len(facts.ranks) < facts.nranks:
+        word = "rank" if len(facts.ranks) == 1 else "ranks"
+        return f"the log holds {word} {cpulist.render(facts.ranks)} of {facts.nranks}{where}; {remedy}"
+    if lacks_nodes:
+        return f"the log holds lines of {len(facts.hosts)} of {facts.nodes} nodes; {remedy}"
+    return None
+
+
 def _take(seen: _Seen, found: re.Match[str]) -> None:
     host, message = found.group(1), found.group(7)
     ranks = seen.hosts.setdefault(host, {})
@@ -136,6 +166,7 @@ def _facts(seen: _Seen, library: str, version: str | None) -> NcclFacts:
         version=version,
         nodes=nodes,
         nranks=_nranks(seen),
+        ranks=tuple(sorted({rank for ranks in seen.hosts.values() for rank in ranks})),
         ranks_per_node=per_node,
         channels=seen.largest("channels"),
         intra=inside.most_common(1)[0][0] if inside else None,

@@ -17,7 +17,7 @@ from harness.spec import RunSpec
 from harness.train.blocks import prepare_blocks
 from harness.train.data import local_batch
 from harness.train.decoder import definition
-from harness.train.parallel import Context, load_strategy
+from harness.train.parallel import Context, load_strategy, matching
 from harness.train.weights import full_tensors
 from harness.workload import ModelDefinition, Workload, load_definition
 
@@ -28,6 +28,27 @@ OptimizerName = Literal["adamw", "sgd"]
 def model_definition(workload: Workload) -> ModelDefinition:
     """The reference model's definition, or the user's."""
     return load_definition(workload.model_path) if workload.model_path else definition(workload.model)
+
+
+def check_definition(bare: nn.Module, context: Context) -> None:
+    """See that a model's definition speaks of the model that it builds.
+
+    Raises:
+        ValueError: a glob matches no module, or the embedding has another size than the shape says. Without this a
+            layout would run as though it sharded or split what it leaves whole.
+    """
+    definition = context.definition
+    patterns = [("block_pattern", definition.block_pattern), *(("tp_plan", p) for p in definition.tp_plan)]
+    for field, pattern in patterns:
+        if not matching(bare, pattern):
+            names = ", ".join(name for name, _ in list(bare.named_modules())[1:9])
+            raise ValueError(f"{field}: {pattern!r} matches no module of the model; its modules are {names}, ...")
+    sizes = [m.num_embeddings for m in bare.modules() if isinstance(m, nn.Embedding)]
+    if sizes and max(sizes) < definition.shape.vocab_size:
+        raise ValueError(
+            f"shape.vocab_size is {definition.shape.vocab_size} and the model's embedding holds {max(sizes)} tokens; "
+            "let build() and shape agree"
+        )
 
 
 class Session:
@@ -47,6 +68,7 @@ class Session:
         context = Context(spec.layout, model_def, device, full_tensors(model_def, seed))
         with torch.device("meta"):
             bare = model_def.build()
+        check_definition(bare, context)
         prepare_blocks(bare, context)
         parallel = load_strategy(spec.layout.strategy).parallelize(bare, context)
         self.model, self._around_step, self._clip = parallel.model, parallel.around_step, parallel.clip or clip_by_group

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -33,3 +35,15 @@ class Plain(nn.Module):
 def plain() -> ModelDefinition:
     shape = ModelShape(name="plain", dim=32, n_layers=2, n_heads=1, n_kv_heads=1, ffn_dim=32, vocab_size=128)
     return ModelDefinition(shape=shape, build=lambda: Plain(128, 32))
+
+
+def no_blocks() -> ModelDefinition:
+    return replace(plain(), block_pattern="blocks.*")
+
+
+def no_split() -> ModelDefinition:
+    return replace(plain(), tp_plan={"layers.*.q": "colwise"})
+
+
+def small_embedding() -> ModelDefinition:
+    return replace(plain(), build=lambda: Plain(64, 32))

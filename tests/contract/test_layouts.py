@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.execute.ranks import RankError
 from harness.gate import judge
 from harness.layout import STRATEGIES
 from harness.layout.legality import check_layout, meshes
@@ -129,3 +130,20 @@ def test_another_order_of_axes_trains_the_same(rank_group: GetGroup, reference: 
     for text in ("hsdp:r2s2", "fsdp_tp:s2t2", "manual_hsdp:r2s2"):
         samples = rank_group(4).call(f"{REMOTE}:gate", make_spec(f"{text}+order=tp/dp_shard/dp_replicate"))[0]
         assert judge(samples, reference, "fp32").passed, text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_blocks", "block_pattern: 'blocks.*' matches no module of the model; its modules are embed, layers"),
+        ("no_split", "tp_plan: 'layers.*.q' matches no module"),
+        ("small_embedding", "shape.vocab_size is 128 and the model's embedding holds 64 tokens"),
+    ],
+)
+def test_a_definition_that_does_not_speak_of_its_model_is_refused(
+    name: str, message: str, rank_group: GetGroup
+) -> None:
+    workload = make_workload(f"tests.contract.models:{name}", 8, 32)
+    with pytest.raises(RankError) as caught:
+        rank_group(1).call(f"{REMOTE}:gate", make_spec("single", workload))
+    assert message in str(caught.value)

@@ -52,6 +52,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "from harness.workload import ModelDefinition, PRESETS\n"
         "def good(): return ModelDefinition(shape=PRESETS['tiny'], build=lambda: None)\n"
         "def wrong(): return 3\n"
+        "def bad_word():\n"
+        "    return ModelDefinition(shape=PRESETS['tiny'], build=lambda: None, tp_plan={'layers.*.o': 'rowise'})\n"
         "def broken(): raise KeyError('dim')\n"
         "number = 7\n"
     )
@@ -71,7 +73,14 @@ def test_a_users_model_without_tp_plan_cannot_do_tp(module: str) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("users_model:absent", r"unknown function in module 'users_model' 'absent'; choose one of: .*broken, good"),
+        (
+            "users_model:absent",
+            r"unknown function in module .users_model. .absent.; choose one of: bad_word, broken, good, wrong",
+        ),
+        (
+            "users_model:bad_word",
+            r"unknown word for 'layers.\*.o' in the tp_plan of users_model:bad_word 'rowise'; choose",
+        ),
         ("users_model:number", r"unknown function in module 'users_model' 'number'"),
         ("users_model:wrong", "returned int; it must return a harness.workload.ModelDefinition"),
         ("users_model:broken", "raised KeyError: 'dim'"),

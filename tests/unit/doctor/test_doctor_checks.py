@@ -12,7 +12,7 @@ from harness.cli import main
 from harness.doctor import GpuFacts, Snapshot, inspect
 from harness.layout import Mesh
 from harness.mesh import contract_toml, make_contract
-from harness.topology.model import Link, LinkClass, Node, Topology
+from harness.topology.model import Device, Link, LinkClass, Node, Topology
 
 
 def gpu(index: int, **changes: Any) -> GpuFacts:
@@ -84,9 +84,9 @@ def test_sound_machines_have_no_faults() -> None:
         (
             {"nvlinks": (True,) * 16 + (False,) * 2},
             "nvlink",
-            "16 NVLinks are up where most GPUs have 18 (links 16, 17 are down); look at 'nvidia-smi nvlink",
+            "16 NVLinks up where most GPUs have 18 (down: 16, 17); look at 'nvidia-smi nvlink",
         ),
-        ({"nvlinks": (True,) * 12}, "nvlink", "12 NVLinks are up where most GPUs have 18; look at"),
+        ({"nvlinks": (True,) * 12}, "nvlink", "12 NVLinks up where most GPUs have 18; look at"),
     ],
 )
 def test_one_gpu_in_trouble(facts: dict[str, Any], rule: str, words: str) -> None:
@@ -187,3 +187,46 @@ def test_exit_codes_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run("--from", str(tmp_path / "none.json")) == 2
     assert run("--from", sick, "--save", str(tmp_path / "x.json")) == 2
     assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_a_contract_of_cpu_slots_is_for_mesh_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slots = Topology(nodes=(Node(host="node0", devices=tuple(Device(index=i, kind="cpu") for i in range(4))),))
+    contract = tmp_path / "mesh.toml"
+    contract.write_text(contract_toml(make_contract(slots, Mesh(dp_shard=4))))
+    for more in ((), ("--from", *save(tmp_path, machine()))):
+        assert run("--contract", str(contract), *more) == 2
+        said = capsys.readouterr().err
+        assert "lists CPU slots" in said and "meshsweep mesh check" in said
+
+
+def test_where_nothing_can_be_looked_at_nothing_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = "NVML does not start: NVML Shared Library Not Found"
+    contract = tmp_path / "mesh.toml"
+    contract.write_text(contract_toml(contract_of(machine(), machine("node1"))))
+    blind = Snapshot(host="node1", sources=("sysfs",), problems=(problem,))
+    monkeypatch.setattr("harness.doctor.look.look", lambda: blind)
+    assert run("--contract", str(contract)) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.startswith(f"meshsweep: could not look at any GPU ({problem})")
+    assert run("--contract", str(contract), "--from", *save(tmp_path, blind)) == 2
+    capsys.readouterr()
+    # beside a machine that was looked at it is a finding, and its GPUs are not called missing
+    for arguments in (("--contract", str(contract)), ()):
+        assert run(*arguments, "--from", *save(tmp_path, machine(), blind)) == 1
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"node1: its GPUs could not be looked at ({problem}); save its snapshot again")
+    # a driver that answers and lists none does say that they are missing
+    none_listed = Snapshot(host="node1", driver="550.54.15", attached=0, problems=("NVML lists no GPU",))
+    monkeypatch.setattr("harness.doctor.look.look", lambda: none_listed)
+    assert run("--contract", str(contract)) == 1
+    assert "GPU 0 (GPU-0), found no such device" in capsys.readouterr().out
+
+
+def test_one_is_no_plural(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = machine(gpus=None).model_copy(update={"gpus": (gpu(0),), "attached": 1})
+    assert run("--from", *save(tmp_path, one)) == 0
+    assert capsys.readouterr().out == "1 node, 1 GPU: nothing wrong\n"
+    (text,) = texts(machine(gpus={0: {"ecc_uncorrected": 1}}))
+    assert "1 uncorrected ECC error since" in text

@@ -124,7 +124,7 @@ def test_without_nvml_the_kernel_shows_links_and_no_driver(tmp_path: Path) -> No
     gpu = snapshot.gpus[0]
     assert (gpu.pcie_generation, gpu.pcie_generation_max, gpu.pcie_width) == (3, 5, 8)
     rules = {fault.rule: fault.text for fault in inspect([snapshot])}
-    assert "1 GPUs without a driver (NVML does not start: Not Supported)" in rules["driver"]
+    assert "1 GPU without a driver (NVML does not start: Not Supported)" in rules["driver"]
     assert rules["pcie_width"].startswith("node0 GPU 0: PCIe runs at x8 of x16; reseat")
 
 
