@@ -60,11 +60,12 @@ class Sweep:
 
     def kill_driver(self) -> None:
         """End the command that drives the sweep, as a crash would."""
+        self.process = None
         for process in self.command.processes():
             words = process.cmdline()
             if "harness.cli" in words and self.name in words:
                 process.kill()
-                process.wait(10)
+        self.wait(lambda: not any("harness.cli" in process.cmdline() for process in self.command.processes()), 10)
 
     def records(self) -> tuple[RunRecord, ...]:
         return SweepStore(self.folder).records()
