@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.failure import FailureClass
@@ -58,14 +60,20 @@ class Sweep:
     def has_records(self, count: int) -> bool:
         return len(list(self.folder.glob("records/*.json"))) >= count
 
+    def drivers(self) -> list[psutil.Process]:
+        """The commands that drive the sweep, not what they started."""
+        found = []
+        for process in self.command.processes():
+            with contextlib.suppress(psutil.Error):
+                found += [process] if {"harness.cli", self.name} <= set(process.cmdline()) else []
+        return found
+
     def kill_driver(self) -> None:
         """End the command that drives the sweep, as a crash would."""
         self.process = None
-        for process in self.command.processes():
-            words = process.cmdline()
-            if "harness.cli" in words and self.name in words:
-                process.kill()
-        self.wait(lambda: not any("harness.cli" in process.cmdline() for process in self.command.processes()), 10)
+        for process in self.drivers():
+            process.kill()
+        self.wait(lambda: not self.drivers(), 10)
 
     def records(self) -> tuple[RunRecord, ...]:
         return SweepStore(self.folder).records()
