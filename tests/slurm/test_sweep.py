@@ -162,7 +162,7 @@ def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     faults = f"fsdp:s2=kill@2,fsdp1:s2=hang@2,{forever}=everywhere@2,{cancelled}=everywhere@2"
     layouts = f"ddp:r2,tp:t2,fsdp:s2,fsdp1:s2,{forever},{cancelled}"
     process = sweep.start(
-        *("run", *SWEEP, *FAULTY, "--rounds", "1", "--steps", "60", "--run-timeout", "300"),
+        *("run", *SWEEP, *FAULTY, "--rounds", "1", "--steps", "25", "--run-timeout", "300"),
         *("--allow-cross-node-tp", "--layouts", layouts, "--name", "s", "--json"), FAULTS=faults,
     )  # fmt: skip
     at_limit = sweep.wait(lambda: sweep.job_of("activation"))
