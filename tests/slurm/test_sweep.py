@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.failure import FailureClass
@@ -18,7 +20,7 @@ from harness.store import SweepStore
 from tests.e2e.conftest import Command
 from tests.slurm.cluster import VirtualCluster
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SWEEP = ("--cluster", "slurm", "--profile", "virtual", "--nodes", "2", "--device", "cpu", "--no-checkpoint")
 FAULTY = (
@@ -58,13 +60,20 @@ class Sweep:
     def has_records(self, count: int) -> bool:
         return len(list(self.folder.glob("records/*.json"))) >= count
 
+    def drivers(self) -> list[psutil.Process]:
+        """The commands that drive the sweep, not what they started."""
+        found = []
+        for process in self.command.processes():
+            with contextlib.suppress(psutil.Error):
+                found += [process] if {"harness.cli", self.name} <= set(process.cmdline()) else []
+        return found
+
     def kill_driver(self) -> None:
         """End the command that drives the sweep, as a crash would."""
-        for process in self.command.processes():
-            words = process.cmdline()
-            if "harness.cli" in words and self.name in words:
-                process.kill()
-                process.wait(10)
+        self.process = None
+        for process in self.drivers():
+            process.kill()
+        self.wait(lambda: not self.drivers(), 10)
 
     def records(self) -> tuple[RunRecord, ...]:
         return SweepStore(self.folder).records()
@@ -117,7 +126,7 @@ def test_a_sweep_of_two_nodes_whose_submitter_is_killed_twice(sweep: Sweep) -> N
         "--rounds",
         "3",
         "--steps",
-        "6",
+        "5",
     )
     process = sweep.start("run", *SWEEP, *arguments, "--layouts", layouts, "--name", "s", "--detach")
     stdout, _ = process.communicate(timeout=20)
@@ -153,7 +162,7 @@ def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     faults = f"fsdp:s2=kill@2,fsdp1:s2=hang@2,{forever}=everywhere@2,{cancelled}=everywhere@2"
     layouts = f"ddp:r2,tp:t2,fsdp:s2,fsdp1:s2,{forever},{cancelled}"
     process = sweep.start(
-        *("run", *SWEEP, *FAULTY, "--rounds", "1", "--steps", "60", "--run-timeout", "300"),
+        *("run", *SWEEP, *FAULTY, "--rounds", "1", "--steps", "25", "--run-timeout", "300"),
         *("--allow-cross-node-tp", "--layouts", layouts, "--name", "s", "--json"), FAULTS=faults,
     )  # fmt: skip
     at_limit = sweep.wait(lambda: sweep.job_of("activation"))
@@ -212,28 +221,33 @@ def test_a_requeued_job_starts_afresh_and_its_first_attempt_is_kept_apart(sweep:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("text", "said"),
     [
         (
             'partition = "main"\nsetup = ["no_such_command --x"]',
-            (),
             r"\(config\): meshsweep: a set-up line failed .*no_such_c",
         ),
-        ('partition = "none"', (), r"\(bad_request\): .*invalid partition"),
-        ('partition = "main"\ngpus_per_node = 9', (), r"\(bad_request\): .*configuration is not available"),
-        ('partition = "main"', ("--depend", "999999"), r"\((bad_request)\): "),
+        ('partition = "none"', r"\(bad_request\): .*invalid partition"),
+        ('partition = "main"\ngpus_per_node = 9', r"\(bad_request\): .*configuration is not available"),
     ],
-    ids=["set-up", "partition", "gpus", "dependency"],
+    ids=["set-up", "partition", "gpus"],
 )
-def test_what_can_never_run_is_said_in_one_line(
-    text: str, options: tuple[str, ...], said: str, sweep: Sweep, tmp_path: Path
-) -> None:
+def test_what_can_never_run_is_said_in_one_line(text: str, said: str, sweep: Sweep, tmp_path: Path) -> None:
     profile = tmp_path / "bad.toml"
     profile.write_text(text)
-    done = sweep.run("run", *SWEEP, "--profile", str(profile), *options, "--layouts", "ddp", "--name", "s")
+    done = sweep.run("run", *SWEEP, "--profile", str(profile), "--layouts", "ddp", "--name", "s")
     assert done.returncode == 2
     assert re.search(said, done.stderr.splitlines()[-1]), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_job_that_waits_for_a_failed_one_can_never_start(sweep: Sweep) -> None:
+    failed = sweep.cluster.sbatch("--output=/dev/null", "--wrap=false")
+    assert sweep.cluster.wait(failed) == "FAILED"
+    done = sweep.run("run", *SWEEP, "--depend", str(failed), "--layouts", "ddp", "--name", "s")
+    assert done.returncode == 2
+    assert "(bad_request): the job can never start: DependencyNeverSatisfied" in done.stderr.splitlines()[-1]
+    assert sweep.cluster.squeue() == {}
 
 
 @pytest.fixture
