@@ -72,10 +72,11 @@ def summarize(rounds: Rounds, *, draws: int = DRAWS, seed: int = 0) -> Summary:
 
     Each draw takes R of the R rounds with replacement, then within each of them as many steps as it has, with
     replacement, and the median of all (two-stage bootstrap, Davison and Hinkley 1997, section 3.8). The interval is
-    median * exp(+- t(R-1, 0.975) * SE) with SE the standard deviation of the draws' logarithms: few rounds drawn from
-    themselves scatter too little, and quantiles of the draws would cover 81% with 3 rounds where this covers 97%, and
-    with 5 rounds 95% (both simulated, rounds and steps lognormal with equal spread). With one round only its steps are drawn, the interval lies between the 2.5% and 97.5% quantiles of the
-    draws, and it does not know how rounds differ. cv = sample standard deviation / mean.
+    median * exp(+- t(R-1, 0.975) * SE), SE the standard deviation of the draws' logarithms: few rounds drawn from
+    themselves scatter too little. Quantiles of the draws cover 81% with 3 rounds; this covers 97%, and with 5 rounds
+    95% (simulated: rounds and steps lognormal with equal spread). With one round only its steps are drawn, the
+    interval lies between the 2.5% and 97.5% quantiles of the draws, and it does not know how rounds differ.
+    cv = sample standard deviation / mean.
 
     Raises:
         ValueError: no value at all.

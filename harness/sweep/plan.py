@@ -65,8 +65,8 @@ def _of_contract(layouts: Sequence[Layout], contract: MeshContract) -> tuple[tup
     kept = tuple(layout for layout in layouts if layout.mesh == contract.mesh)
     if not kept:
         raise UsageError(
-            f"contract {contract.name!r} fixes mesh {shape} of {contract.world_size} ranks on {len(contract.hosts)} hosts; "
-            f"this run has meshes {', '.join(sorted({layout.mesh.signature for layout in layouts}))}; give it as many "
+            f"contract {contract.name!r} fixes mesh {shape} of {contract.world_size} ranks on "
+            f"{len(contract.hosts)} hosts; this run has meshes {', '.join(sorted({layout.mesh.signature for layout in layouts}))}; give it as many "
             "ranks, or write another contract with 'meshsweep mesh init'"
         )
     reason = f"its mesh is not {shape}, which contract {contract.name!r} fixes"
