@@ -64,10 +64,11 @@ def _of_contract(layouts: Sequence[Layout], contract: MeshContract) -> tuple[tup
     shape = contract.mesh.signature
     kept = tuple(layout for layout in layouts if layout.mesh == contract.mesh)
     if not kept:
+        meshes = ", ".join(sorted({layout.mesh.signature for layout in layouts}))
         raise UsageError(
-            f"contract {contract.name!r} fixes mesh {shape} of {contract.world_size} ranks on "
-            f"{len(contract.hosts)} hosts; this run has meshes {', '.join(sorted({layout.mesh.signature for layout in layouts}))}; give it as many "
-            "ranks, or write another contract with 'meshsweep mesh init'"
+            f"contract {contract.name!r} fixes mesh {shape} of {contract.world_size} ranks on {len(contract.hosts)} "
+            f"hosts; this run has meshes {meshes}; give it as many ranks, or write another contract with "
+            "'meshsweep mesh init'"
         )
     reason = f"its mesh is not {shape}, which contract {contract.name!r} fixes"
     return kept, [Pruned(layout=x, rule="mesh_contract", reason=reason) for x in layouts if x not in kept]
