@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,10 +29,20 @@ if TYPE_CHECKING:
     help="Saved snapshots or tool outputs, one or more a host, instead of this machine.",
 )
 @click.option("--contract", type=click.Path(path_type=Path), metavar="FILE", help="Compare with this mesh contract.")
+@click.option("--profile", metavar="NAME", help="Look at nodes through a Slurm job of this site profile.")
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="With --profile: how many nodes; default 1.")
+@click.option("--nodelist", metavar="HOSTS", help="With --profile: which nodes.")
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Save this machine's snapshot as JSON.")
 @json_option
 def doctor(
-    more: tuple[Path, ...], files: tuple[Path, ...], contract: Path | None, save: Path | None, as_json: bool
+    more: tuple[Path, ...],
+    files: tuple[Path, ...],
+    contract: Path | None,
+    profile: str | None,
+    nodes: int | None,
+    nodelist: str | None,
+    save: Path | None,
+    as_json: bool,
 ) -> int:
     """Inspect GPUs, links and versions of this machine, or of many from files saved on each.
 
@@ -42,6 +53,7 @@ def doctor(
       meshsweep doctor --contract mesh.toml
       srun --ntasks-per-node=1 bash -c 'meshsweep doctor --save $SLURMD_NODENAME.json'
       meshsweep doctor --contract mesh.toml --from node0.json node1.json
+      meshsweep doctor --contract mesh.toml --profile mysite --nodes 16
       nvidia-smi -q > node0.q.txt; meshsweep doctor --from node0.q.txt
     """
     from harness.doctor import inspect, read_snapshots
@@ -51,15 +63,22 @@ def doctor(
     from harness.store import write_atomic
 
     paths = (*files, *more)
-    if paths and save is not None:
-        raise UsageError("--save is for this machine's snapshot; leave out --from")
+    if (paths or profile) and save is not None:
+        raise UsageError("--save is for this machine's snapshot; leave out --from and --profile")
+    if paths and profile:
+        raise UsageError("--from reads saved files and --profile asks a cluster; give one of them")
+    if profile is None and (nodes or nodelist):
+        raise UsageError("--nodes and --nodelist go with --profile; add it, or leave them out")
     expected = None if contract is None else read_contract(contract)
-    snapshots = read_snapshots(paths) if paths else (look(),)
+    if profile is not None:
+        snapshots = _on_nodes(profile, nodes or 1, nodelist)
+    else:
+        snapshots = read_snapshots(paths) if paths else (look(),)
     if save is not None:
         write_atomic(save, snapshots[0].model_dump_json(indent=1, exclude_none=True) + "\n")
         click.echo(f"saved {save}", err=True)
     _refuse_the_unseen(snapshots, contract, expected)
-    faults = inspect(snapshots, expected, whole=bool(paths))
+    faults = inspect(snapshots, expected, whole=bool(paths or profile))
     for fault in faults:
         click.echo(fault.text, err=as_json)
     if not faults:
@@ -72,6 +91,17 @@ def doctor(
         }
         click.echo(json.dumps(document, indent=1))
     return int(bool(faults))
+
+
+def _on_nodes(profile: str, nodes: int, nodelist: str | None) -> tuple[Snapshot, ...]:
+    """What every node of one Slurm job sees. The job's files lie in this folder while it runs, for nodes to see."""
+    from harness.doctor import read_snapshots
+    from harness.execute.probe import look_on_nodes
+    from harness.slurm.profile import SlurmOptions, read_profile
+
+    options = SlurmOptions(profile=read_profile(profile), nodes=nodes, nodelist=nodelist)
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=Path.cwd()) as folder:
+        return read_snapshots(look_on_nodes(Path(folder), options))
 
 
 def _refuse_the_unseen(snapshots: Sequence[Snapshot], contract: Path | None, expected: MeshContract | None) -> None:

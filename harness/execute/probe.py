@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.doctor.look import look
 from harness.errors import ExecutionError, TopologyError
 from harness.execute.agent import Place
 from harness.execute.collect import job_cause
@@ -79,7 +80,8 @@ def probe(
         return all(_path(folder, node).exists() for node in range(options.nodes))
 
     if not done():
-        _run(folder, sweep, options, (probe_node, str(folder.absolute()), device, slots), done, stop)
+        call = (probe_node, str(folder.absolute()), device, slots)
+        _run(folder, probe_request(folder, sweep, options), options, call, done, stop)
     parts = [read_model(_path(folder, node), Topology) for node in range(options.nodes)]
     return Topology(
         nodes=tuple(node for part in parts for node in part.nodes),
@@ -88,9 +90,32 @@ def probe(
     )
 
 
+def look_node(folder: str) -> None:
+    """Write what the doctor sees on this node."""
+    place = Place.of_task(os.environ)
+    text = look(host=place.host).model_dump_json(indent=1, exclude_none=True)
+    write_atomic(Path(folder) / f"snapshot.node{place.node}.json", text)
+
+
+def look_on_nodes(folder: Path, options: SlurmOptions) -> list[Path]:
+    """Snapshots for the doctor, one a node that a job gets, in rank order.
+
+    Raises:
+        ExecutionError: the job ended without them.
+    """
+    paths = [folder / f"snapshot.node{node}.json" for node in range(options.nodes)]
+
+    def done() -> bool:
+        return all(path.exists() for path in paths)
+
+    request = probe_request(folder, "doctor", options)
+    _run(folder, request, options, (look_node, str(folder.absolute())), done, lambda: False)
+    return paths
+
+
 def _run(
     folder: Path,
-    sweep: str,
+    request: JobRequest,
     options: SlurmOptions,
     call: tuple[object, ...],
     done: Callable[[], bool],
@@ -99,22 +124,18 @@ def _run(
     queue = Queue()
     left = read_job_file(folder)
     file = adopt(folder, left, ran=False) if left is not None and left.end is None else None
-    job = (
-        SlurmJob(folder, file, queue, done)
-        if file
-        else submit_call(folder, probe_request(folder, sweep, options), options, call, queue, done)
-    )
+    job = SlurmJob(folder, file, queue, done) if file else submit_call(folder, request, options, call, queue, done)
     while job.poll() and not done():
         if stop():
             job.cancel()
-            raise ExecutionError(f"sweep {sweep} was cancelled while its probe waited; start it again with 'run'")
+            raise ExecutionError(f"job {request.name!r} was cancelled while it waited; start it again with 'run'")
         time.sleep(POLL_S)
     if done():
         return
     end = job.file.end
-    nothing = Cause(FailureClass.LOST, "no node wrote its topology", False)
+    nothing = Cause(FailureClass.LOST, "no node wrote what it has", False)
     cause = job_cause(folder, end, nothing) if end else nothing
     raise ExecutionError(
-        f"the probe job {job.job_id} found no topology ({cause.failure}): {' '.join(cause.message.split())}; "
-        f"see {folder / 'job'}, and mend the profile or the request"
+        f"the probe job {job.job_id} did not hear from every node ({cause.failure}): "
+        f"{' '.join(cause.message.split())}; see {folder / 'job'}, and mend the profile or the request"
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 
 import torch.distributed as dist
@@ -23,6 +24,8 @@ def strike(kind: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if kind in ("hang", "everywhere"):
         time.sleep(FOREVER_S)
+    if kind == "child":
+        subprocess.Popen(["sleep", str(FOREVER_S)])
     if kind == "raise":
         raise RuntimeError("planted failure")
 

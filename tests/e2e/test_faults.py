@@ -6,8 +6,10 @@ import json
 import signal
 import time
 
+import psutil
 import pytest
 
+from harness.execute.jobs import JobFile
 from harness.failure import FailureClass
 from harness.store import SweepStore
 from tests.e2e.conftest import QUICK, Command
@@ -97,10 +99,11 @@ def wait_for_records(command: Command, count: int) -> None:
         time.sleep(0.1)
 
 
-def test_ctrl_c_leaves_no_process_and_resume_runs_the_rest(command: Command) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_no_process_and_resume_runs_the_rest(command: Command, number: signal.Signals) -> None:
     process = command.start("run", *QUICK, "--layouts", "ddp:r2,fsdp:s2", "--name", "s")
     wait_for_records(command, 2)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "interrupted; what was measured is kept" in stderr
@@ -113,6 +116,25 @@ def test_ctrl_c_leaves_no_process_and_resume_runs_the_rest(command: Command) -> 
     assert outcomes(done.stdout).items() >= {"ddp r2": "measured", "fsdp s2": "measured"}.items()
     measured = [r.run_id for r in SweepStore.open(command.results / "s").records() if r.status == "measured"]
     assert len(measured) == len(set(measured)) == 5
+
+
+def test_a_killed_controller_takes_its_ranks_along_and_the_sweep_goes_on(command: Command) -> None:
+    process = command.start("run", *QUICK, "--layouts", "ddp:r2", "--name", "s", "--json")
+    wait_for_records(command, 1)
+    controller = JobFile.model_validate_json((command.results / "s" / "job.json").read_text()).pid
+    below = psutil.Process(controller).children(recursive=True)
+    psutil.Process(controller).kill()
+    assert psutil.wait_procs(below, timeout=10)[1] == []
+    stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    assert outcomes(stdout)["ddp r2"] == "measured"
+    assert command.left() == []
+
+
+def test_what_a_rank_started_ends_with_its_launch(command: Command) -> None:
+    done = command.run("run", *QUICK, *MODEL, "--layouts", "ddp:r2", "--name", "s", "--json", FAULTS="ddp:r2=child@2")
+    assert done.returncode == 0, done.stderr
+    assert command.left() == []
 
 
 def test_killing_the_command_loses_nothing(command: Command) -> None:
