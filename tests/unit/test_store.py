@@ -31,6 +31,16 @@ def test_a_sweep_is_not_overwritten(store: SweepStore) -> None:
         SweepStore.create(store.folder.parent, make_plan())
 
 
+def test_a_record_written_before_a_field_was_added_keeps_its_place(store: SweepStore) -> None:
+    plan = make_plan()
+    record = make_time_record(plan, "ddp:r4")
+    path = store.add(record)
+    old = json.loads(path.read_text())
+    del old["spec"]["layout"]["options"]["order"]
+    path.write_text(json.dumps({**old, "run_id": "0" * 16, "cell_id": "0" * 12}))
+    assert store.records() == (record,)
+
+
 def test_attempts_of_a_run_are_files_of_their_own(store: SweepStore) -> None:
     plan = make_plan()
     record = make_time_record(plan, "ddp:r4")
