@@ -129,7 +129,7 @@ class SweepStore:
     def _read_records(self) -> Iterator[RunRecord]:
         for path in sorted((self.folder / "records").glob("*.json")):
             record = read_model(path, RunRecord)
-            # ids are hashes of the spec with all defaults; a field that is new since the record was written changes them
+            # ids hash the spec with all defaults, so a field that is new since the record was written changes them
             yield record.model_copy(update={"run_id": record.spec.run_id, "cell_id": record.spec.cell_id})
 
     @contextmanager
