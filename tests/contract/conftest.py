@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 GetGroup = Callable[[int], RankGroup]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def rank_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GetGroup]:
     """``rank_group(world_size)``: a joined gloo group, started when first asked for; a failed call ends it."""
     groups: dict[int, RankGroup] = {}

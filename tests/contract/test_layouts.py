@@ -41,7 +41,7 @@ WITH_OPTIONS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reference(rank_group: GetGroup) -> GateSamples:
     samples: GateSamples = rank_group(1).call(f"{REMOTE}:gate", make_spec("single"))[0]
     return samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,6 +39,8 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # a shell that runs the tests in the background has Ctrl-C ignored, and that is inherited
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, *arguments: str, timeout_s: float = 400, **env: str) -> subprocess.CompletedProcess[str]:

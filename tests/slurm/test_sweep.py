@@ -20,7 +20,7 @@ from harness.store import SweepStore
 from tests.e2e.conftest import Command
 from tests.slurm.cluster import VirtualCluster
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.distributed, pytest.mark.cluster_sweep, pytest.mark.timeout(900)]
 
 SWEEP = ("--cluster", "slurm", "--profile", "virtual", "--nodes", "2", "--device", "cpu", "--no-checkpoint")
 FAULTY = (
