@@ -8,7 +8,8 @@ sweep: $(VENV)/.installed
 	$(BIN)/meshsweep run
 
 test: $(VENV)/.installed-test lint
-	$(BIN)/pytest
+	$(BIN)/pytest tests/unit --numprocesses auto -p no:benchmark
+	$(BIN)/pytest tests/contract tests/e2e tests/slurm
 
 bench: $(VENV)/.installed-test
 	$(BIN)/pytest benchmarks --benchmark-only
