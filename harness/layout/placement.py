@@ -217,11 +217,6 @@ class Placer:
         return _Level(keys, math.gcd(*changes) if contiguous else None, link_class)
 
 
-def within_node(node: Node, size: int, stride: int) -> LinkClass:
-    """The farthest class inside one node of an axis of ``size`` whose neighbours lie ``stride`` devices apart."""
-    return _farthest(_pattern(node), size, stride)
-
-
 def _pattern(node: Node) -> _Pattern:
     position = {device.index: at for at, device in enumerate(node.devices)}
     classes = tuple(

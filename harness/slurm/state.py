@@ -16,10 +16,6 @@ ACTIVE = frozenset(
     {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"}
     | {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "POWER_UP_NODE", "EXPEDITING"}
 )
-FINAL = frozenset(
-    {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL"}
-    | {"DEADLINE", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"}
-)
 UNKNOWN = "UNKNOWN"
 REFUSED = "REFUSED"  # ours: sbatch did not take the job
 NEVER = "NEVER"  # ours: the scheduler says that it can never start

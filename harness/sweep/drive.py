@@ -13,7 +13,7 @@ from harness.execute.jobs import Job, Jobs, jobs_of
 from harness.launch.folder import read_launch
 from harness.launch.progress import Position, read
 from harness.record import RunRecord
-from harness.spec import Launch, SweepPlan
+from harness.spec import Launch
 from harness.store import SweepStore, write_atomic
 from harness.sweep.steps import next_launches
 
@@ -178,8 +178,3 @@ def _collect(store: SweepStore, folder: Path, observer: Observer, cancelled: boo
             store.add(record)
             observer.recorded(record)
     write_atomic(folder / "collected", "")
-
-
-def outstanding(plan: SweepPlan, store: SweepStore) -> tuple[Launch, ...]:
-    """What the sweep would launch next."""
-    return next_launches(plan, store.records(), _launch_count(store))
