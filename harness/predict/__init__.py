@@ -1,0 +1,1 @@
+"""Memory, traffic, checkpoint bytes and step time from shapes and links alone; no torch but in ``trace``."""

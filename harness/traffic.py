@@ -1,0 +1,54 @@
+"""What a step's collectives carry: the common words of counting on ranks, closed formulas and traces.
+
+The size of a collective is the one nccl-tests calls ``size``: all-gather, the gathered tensor; reduce-scatter, the
+tensor before it is scattered; all-reduce, broadcast and reduce, the tensor. All sizes are bytes on one rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from harness.base import Frozen
+
+Operation = Literal[
+    "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send"
+]
+StepPhase = Literal["forward", "backward", "clipping", "optimizer"]
+
+
+class Collective(Frozen):
+    """Equal collectives of one step, as one rank issues them.
+
+    Attributes:
+        axis: the mesh axis whose group carries it; several axes flattened into one group are joined by ``+``,
+            outermost first, as in ``dp_replicate+dp_shard``.
+        group_size: ranks in the group.
+        size_bytes: algorithm bytes of each of them.
+        count: how many a step.
+    """
+
+    operation: Operation
+    axis: str
+    group_size: int = Field(ge=1)
+    dtype: str  # torch's word, such as "float32"
+    phase: StepPhase
+    size_bytes: int = Field(ge=0)
+    count: int = Field(ge=1)
+
+    @property
+    def total_bytes(self) -> int:
+        """Algorithm bytes of all of them."""
+        return self.size_bytes * self.count
+
+
+def merged(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+    """Equal collectives as one each, with their counts added, in a fixed order."""
+    counts: dict[tuple[object, ...], Collective] = {}
+    for one in collectives:
+        key = (one.phase, one.axis, one.operation, one.dtype, one.size_bytes, one.group_size)
+        known = counts.get(key)
+        counts[key] = one if known is None else known.model_copy(update={"count": known.count + one.count})
+    return tuple(counts[key] for key in sorted(counts, key=str))
