@@ -1,8 +1,7 @@
-"""What all pictures share: colours, sizes, an empty figure, and its PNG."""
+"""What all pictures share: colours, sizes, an empty figure."""
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 from harness.compare import Comparison
@@ -47,10 +46,3 @@ def separate_thousands(axis: Axis) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
-
-
-def to_png(figure: Figure) -> bytes:
-    """The figure as PNG, the same bytes for the same figure and library versions."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()

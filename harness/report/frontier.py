@@ -16,13 +16,13 @@ from harness.report.canvas import (
     heading,
     new_figure,
     separate_thousands,
-    to_png,
 )
 from harness.report.labels import place_labels
 from harness.report.units import bytes_unit, fold, rate_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MOST_NAMES = 12  # with more points only the frontier is named; the others show their place in the table
 
@@ -37,7 +37,7 @@ class Point(NamedTuple):
     on_frontier: bool
 
 
-def draw_frontier(comparison: Comparison) -> bytes | None:
+def draw_frontier(comparison: Comparison) -> Figure | None:
     """The picture, None with fewer than two layouts that have both figures."""
     cells = [(c, c.tokens_per_s, c.memory) for c in comparison.ranked]
     found = [(cell, speed, memory) for cell, speed, memory in cells if speed and memory]
@@ -70,7 +70,7 @@ def draw_frontier(comparison: Comparison) -> bytes | None:
     hidden = place_labels(figure, axes, labels, path=_stairs(edge))
     notes = ["numbers are places in the table"] * (not few) + [f"{hidden} labels found no room"] * bool(hidden)
     axes.set_title("; ".join(notes), loc="right", fontsize=FONT_SIZE, color=GREY)
-    return to_png(figure)
+    return figure
 
 
 def _stairs(edge: Sequence[Point]) -> list[tuple[float, float]]:

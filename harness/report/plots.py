@@ -1,4 +1,4 @@
-"""Pictures of a comparison as PNG. Nothing is drawn for a metric that was not measured: its row says so."""
+"""Pictures of a comparison. Nothing is drawn for a metric that was not measured: its row says so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from harness.report.canvas import (
     heading,
     new_figure,
     separate_thousands,
-    to_png,
 )
 from harness.report.frontier import draw_frontier
 from harness.report.tables import shown_cells
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 _LABEL_LINES = 3
 
 
-def draw(comparison: Comparison) -> Mapping[str, bytes]:
-    """The pictures that have something to show, by name."""
+def draw(comparison: Comparison) -> Mapping[str, Figure]:
+    """The pictures that have something to show, by name; ``harness.report.picture_file`` makes files of them."""
     found = {name: make(comparison) for name, make in PICTURES.items()}
     return {name: picture for name, picture in found.items() if picture is not None}
 
 
-def draw_speed(comparison: Comparison) -> bytes | None:
+def draw_speed(comparison: Comparison) -> Figure | None:
     """tokens/s of each ranked layout with its 95% interval, fastest on top."""
     cells = [c for c in comparison.ranked if c.tokens_per_s]
     if not cells:
@@ -65,7 +64,7 @@ def draw_speed(comparison: Comparison) -> bytes | None:
     return _finished(figure, axes, heading(comparison, "Training speed by layout"))
 
 
-def draw_memory(comparison: Comparison) -> bytes | None:
+def draw_memory(comparison: Comparison) -> Figure | None:
     """Peak memory of the fullest rank of each measured layout."""
     cells = shown_cells(comparison)
     peaks = {i: c.memory for i, c in enumerate(cells) if c.memory}
@@ -93,7 +92,7 @@ def draw_memory(comparison: Comparison) -> bytes | None:
     return _finished(figure, axes, heading(comparison, "Peak memory by layout"))
 
 
-def draw_checkpoint(comparison: Comparison) -> bytes | None:
+def draw_checkpoint(comparison: Comparison) -> Figure | None:
     """Size of each layout's checkpoint, and time to save and to restore it."""
     cells = shown_cells(comparison)
     found = {i: c.checkpoint for i, c in enumerate(cells) if c.checkpoint}
@@ -117,7 +116,7 @@ def draw_checkpoint(comparison: Comparison) -> bytes | None:
     return _finished(figure, right, heading(comparison, "Checkpoint with optimizer state by layout"))
 
 
-PICTURES: Mapping[str, Callable[[Comparison], bytes | None]] = {
+PICTURES: Mapping[str, Callable[[Comparison], Figure | None]] = {
     "tokens_per_s": draw_speed,
     "speed_memory": draw_frontier,
     "peak_memory": draw_memory,
@@ -158,10 +157,10 @@ def _mark_missing(axes: Axes, rows: Sequence[int]) -> None:
         )
 
 
-def _finished(figure: Figure, axes: Axes, title: str) -> bytes:
+def _finished(figure: Figure, axes: Axes, title: str) -> Figure:
     """Title above, legend below, both clear of the rows."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, parse_math=False)
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         figure.legend(handles, labels, loc="outside lower right", ncols=len(labels), frameon=False, fontsize=9)
-    return to_png(figure)
+    return figure

@@ -8,6 +8,7 @@ from harness.base import Frozen
 from harness.compare import Comparison
 from harness.report.frame import cell_frame, sample_frame
 from harness.report.markdown import to_markdown
+from harness.report.picture_file import to_png
 from harness.report.plots import PICTURES, draw
 from harness.store import write_atomic
 
@@ -39,8 +40,8 @@ def write_report(comparison: Comparison, folder: Path) -> ReportFiles:
         comparison_json=folder / "comparison.json",
         pictures=tuple(folder / f"{name}.png" for name in pictures),
     )
-    for path, content in zip(files.pictures, pictures.values(), strict=True):
-        write_atomic(path, content)
+    for path, figure in zip(files.pictures, pictures.values(), strict=True):
+        write_atomic(path, to_png(figure))
     write_atomic(files.cells_csv, cell_frame(comparison).to_csv(index=False))
     write_atomic(files.samples_csv, sample_frame(comparison).to_csv(index=False))
     write_atomic(files.comparison_json, comparison.model_dump_json(indent=1, exclude={"samples"}))

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -25,6 +26,7 @@ from harness.report.frame import CELL_COLUMNS, SAMPLE_COLUMNS, cell_frame, sampl
 from harness.report.frontier import Point, _stairs, draw_frontier
 from harness.report.labels import Box, place_labels
 from harness.report.markdown import to_markdown
+from harness.report.picture_file import to_png, to_svg
 from harness.report.plots import draw, draw_speed
 from harness.report.tables import escape
 from harness.report.units import bytes_unit, fold, number, plain, rate_unit, time_unit
@@ -263,16 +265,15 @@ def test_the_planning_side_needs_neither_torch_nor_matplotlib() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def legend(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> tuple[Figure, list[str]]:
+def legend(comparison: Comparison) -> tuple[Figure, list[str]]:
     """The picture of speeds before it is a file, and its legend."""
-    figures: list[Figure] = []
-    monkeypatch.setattr("harness.report.plots.to_png", figures.append)
-    draw_speed(comparison)
-    found = [text.get_text() for one in figures[0].legends for text in one.get_texts()]
-    return figures[0], found
+    figure = draw_speed(comparison)
+    assert figure is not None
+    found = [text.get_text() for one in figure.legends for text in one.get_texts()]
+    return figure, found
 
 
-def test_one_round_is_marked_as_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_round_is_marked_as_not_decided() -> None:
     plan = make_plan(rounds=1)
     comparison = compare(plan, make_records(plan, TIMES))
     for text in (render(comparison), to_markdown(comparison)):
@@ -281,16 +282,16 @@ def test_one_round_is_marked_as_not_decided(monkeypatch: pytest.MonkeyPatch) -> 
         assert not re.search(r"\bties?\b", text)
         assert "1 round, 20 steps" in text or "## " not in text
         assert "1 rounds" not in text.replace("settings: rounds 1", "")
-    assert legend(comparison, monkeypatch)[1] == ["fastest in that round", "not decided: one round"]
+    assert legend(comparison)[1] == ["fastest in that round", "not decided: one round"]
 
 
-def test_a_single_layout_is_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_layout_is_compared_with_nothing() -> None:
     for rounds in (1, 3):
         plan = make_plan(["ddp:r4"], rounds=rounds)
         comparison = compare(plan, make_records(plan, {"ddp:r4": 0.1}))
         for text in (render(comparison), to_markdown(comparison)):
             assert not re.search(r"\bties?\b|not decided|ratio of speeds", text)
-        assert legend(comparison, monkeypatch)[1] == []
+        assert legend(comparison)[1] == []
 
 
 def test_the_footnote_says_what_the_ratio_is_and_what_orders_the_rows(mixed: Comparison) -> None:
@@ -319,8 +320,8 @@ def test_the_ground_is_one_list_without_the_device_twice() -> None:
     assert "device names" not in ground
 
 
-def test_pictures_name_the_work_and_separate_thousands(monkeypatch: pytest.MonkeyPatch, mixed: Comparison) -> None:
-    figure, _ = legend(mixed, monkeypatch)
+def test_pictures_name_the_work_and_separate_thousands(mixed: Comparison) -> None:
+    figure, _ = legend(mixed)
     assert figure.get_suptitle() == "Training speed by layout: tiny, 4 cpu ranks"
     assert heading(six(cuda=True), "Speed") == "Speed: tiny, 8 NVIDIA H200 ranks"
     figure.draw_without_rendering()
@@ -328,15 +329,14 @@ def test_pictures_name_the_work_and_separate_thousands(monkeypatch: pytest.Monke
     assert "10,000" in ticks
 
 
-def test_speed_against_memory_starts_at_zero_and_climbs_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures: list[Figure] = []
-    monkeypatch.setattr("harness.report.frontier.to_png", figures.append)
+def test_speed_against_memory_starts_at_zero_and_climbs_in_steps() -> None:
     plan = make_plan()
     records = make_records(plan, TIMES_OF_THREE)
     for place, text in enumerate(TIMES_OF_THREE):
         records = replace_record(records, make_verify_record(plan, text, peak_bytes=(80 + 40 * place) * MIB))
-    draw_frontier(compare(plan, records))
-    (axes,) = figures[0].axes
+    figure = draw_frontier(compare(plan, records))
+    assert figure is not None
+    (axes,) = figure.axes
     assert axes.get_ylim()[0] == 0
     assert axes.lines[0].get_drawstyle() == "steps-post"
     points = [Point("", 0, x, y, True) for x, y in ((1, 10), (2, 20), (3, 30))]
@@ -463,4 +463,6 @@ def test_any_figures_that_the_schema_allows_give_pictures(
         records += [make_verify_record(plan, text, memory=used, checkpoint=saved), make_time_record(plan, text)]
     pictures = draw(compare(plan, records))
     assert "tokens_per_s" in pictures
-    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
+    assert all(to_png(picture).startswith(b"\x89PNG") for picture in pictures.values())
+    for name, picture in pictures.items():
+        ElementTree.fromstring(to_svg(picture, name))
