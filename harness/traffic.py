@@ -6,12 +6,14 @@ tensor before it is scattered; all-reduce, broadcast and reduce, the tensor. All
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from harness.base import Frozen
+from harness.layout.mesh import AXES, Mesh
+from harness.layout.order import ranks_by_slot
 
 Operation = Literal[
     "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send"
@@ -52,3 +54,18 @@ def merged(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
         known = counts.get(key)
         counts[key] = one if known is None else known.model_copy(update={"count": known.count + one.count})
     return tuple(counts[key] for key in sorted(counts, key=str))
+
+
+def axis_names(mesh: Mesh, order: Sequence[str] = AXES) -> Callable[[tuple[int, ...]], str]:
+    """A function from a group's ranks in the default process group to the mesh axes over which its members differ.
+
+    ``order`` is the layout's: in another than the usual one process ranks are slots, and their places in the mesh
+    differ. A group that is only a part of an axis (``reshard_after_forward=2``) bears its name; its size tells.
+    """
+    places = ranks_by_slot(mesh, order)
+
+    def axis_of(ranks: tuple[int, ...]) -> str:
+        by_axis = zip(*(mesh.coordinate(places[rank]) for rank in ranks), strict=True)
+        return "+".join(axis for axis, at in zip(AXES, by_axis, strict=True) if len(set(at)) > 1)
+
+    return axis_of

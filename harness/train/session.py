@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from harness.layout.order import ranks_by_slot
 from harness.spec import RunSpec
+from harness.traffic import StepPhase
 from harness.train.blocks import prepare_blocks
 from harness.train.data import local_batch
 from harness.train.decoder import definition
@@ -59,6 +60,7 @@ class Session:
         rank: this process's place in the mesh; its rank in the process group where axes lie in their usual order.
         model: the parallelised module.
         optimizer: AdamW (what is timed) or SGD (what the equivalence gate uses).
+        on_phase: called as each part of a step begins; does nothing unless somebody who counts sets it.
     """
 
     def __init__(self, spec: RunSpec, device: torch.device, optimizer: OptimizerName, seed: int | None = None) -> None:
@@ -75,6 +77,7 @@ class Session:
         self.model, self._around_step, self._clip = parallel.model, parallel.around_step, parallel.clip or clip_by_group
         self._holds_shards = parallel.holds_shards
         self.optimizer = make_optimizer(optimizer, self.model, spec)
+        self.on_phase: Callable[[StepPhase], object] = lambda phase: None
 
     def batch(self, step: int) -> Batch:
         """This rank's inputs and targets of a step, each (local batch, seq_len) int64."""
@@ -85,10 +88,14 @@ class Session:
         inputs, targets = batch
         self.optimizer.zero_grad(set_to_none=True)
         with self._around_step():
+            self.on_phase("forward")
             logits = self.model(inputs)
             loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+            self.on_phase("backward")
             loss.backward()
+        self.on_phase("clipping")
         norm = self._clip(self.model, max_norm)
+        self.on_phase("optimizer")
         self.optimizer.step()
         return loss.detach(), norm
 
