@@ -7,7 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from harness.base import Frozen
+from harness.exposure import Exposure
 from harness.failure import FailureClass
+from harness.memory_kinds import RankMemory
 from harness.spec import SCHEMA_VERSION, Design, RunSpec
 
 Status = Literal["measured", "failed", "interrupted"]
@@ -61,6 +63,7 @@ class Memory(Frozen):
     peak_bytes: tuple[int, ...]  # CUDA: allocated; CPU: live tensor bytes
     peak_reserved_bytes: tuple[int, ...] | None = None  # CUDA only
     peak_rss_bytes: tuple[int, ...] | None = None
+    ranks: tuple[RankMemory, ...] | None = None  # what the peaks are made of, and when they were
 
 
 class Checkpoint(Frozen):
@@ -106,3 +109,4 @@ class RunRecord(Frozen):
     gate: GateSamples | None = None
     memory: Memory | None = None
     checkpoint: Checkpoint | None = None
+    exposure: Exposure | None = None

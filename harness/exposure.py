@@ -1,0 +1,112 @@
+"""What a step's time is made of: compute, optimizer, communication that compute does not hide, waiting for others.
+
+Two ways to find out. On CPUs the same step is timed with its collectives turned off (``without_communication``), in
+turn with real ones; on CUDA the profiler's kernels are laid over each other (``profiler``). A record keeps the raw
+times; the parts are derived here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import Literal
+
+from pydantic import Field
+
+from harness.base import Frozen
+
+ExposureMethod = Literal["without_communication", "profiler"]
+Times = tuple[tuple[float, ...], ...]  # rows are ranks, columns steps; seconds
+
+
+class Exposure(Frozen):
+    """Raw times of steps that alternate in one process; rows are ranks, columns steps, seconds.
+
+    Attributes:
+        step_time_s: steps as they are.
+        compute_s: the same steps without any communication.
+        without_axis_s: the same steps with the collectives of one mesh axis turned off, by axis; of layouts with
+            several axes only. With ``profiler`` instead what the step would be without that axis' exposed kernels.
+        optimizer_s: the optimizer's part of ``compute_s``: gradient clipping and step.
+    """
+
+    method: ExposureMethod
+    step_time_s: Times
+    compute_s: Times
+    optimizer_s: Times
+    without_axis_s: dict[str, Times] = Field(default_factory=dict)
+
+
+class StepBreakdown(Frozen):
+    """Parts of a step, seconds; each but ``by_rank`` is that of the step of all ranks together.
+
+    ``compute_s`` + ``optimizer_s`` + ``exposed_s`` = ``step_time_s``, where compute is the slowest rank's.
+
+    Attributes:
+        step_time_s: median over steps of the slowest rank's time.
+        compute_s: forward and backward of the slowest rank, without communication.
+        optimizer_s: clipping and optimizer, of that rank, without communication.
+        exposed_s: what communication adds: the step less the slowest rank's compute. May be slightly negative where
+            it adds nothing and times are noisy.
+        exposed_by_axis_s: what the step loses when that axis' collectives are turned off.
+        idle_s: a value a rank: how long its own compute ends before the slowest rank's does, which is time that it
+            waits for others and for no link.
+    """
+
+    step_time_s: float
+    compute_s: float
+    optimizer_s: float
+    exposed_s: float
+    exposed_by_axis_s: dict[str, float]
+    idle_s: tuple[float, ...]
+
+    @property
+    def exposed_share(self) -> float:
+        """Exposed communication over the step's time."""
+        return self.exposed_s / self.step_time_s
+
+    @property
+    def idle_share(self) -> float:
+        """Mean over ranks of the time that a rank waits for slower ones, over the step's time."""
+        return fmean(self.idle_s) / self.step_time_s
+
+    @property
+    def shared_s(self) -> float:
+        """Exposed communication that no axis has alone: it goes only when several axes are turned off.
+
+        Negative where turning one axis off also lets another one hide better.
+        """
+        return self.exposed_s - sum(self.exposed_by_axis_s.values())
+
+
+def break_down(exposure: Exposure, axes: Sequence[str] = ()) -> StepBreakdown:
+    """The parts of a step. ``axes``: the layout's; with one of them all that is exposed is that axis'.
+
+    Steps of one column are neighbours in time, so differences are taken step by step and their median kept.
+    """
+    whole = _slowest(exposure.step_time_s)
+    compute = _slowest(exposure.compute_s)
+    step_time_s = median(whole)
+    exposed_s = _difference(whole, compute)
+    own = [median(row) for row in exposure.compute_s]
+    slowest = max(range(len(own)), key=own.__getitem__)
+    optimizer_s = median(exposure.optimizer_s[slowest])
+    by_axis = {axis: _difference(whole, _slowest(rows)) for axis, rows in exposure.without_axis_s.items()}
+    if len(axes) == 1:
+        by_axis = {axes[0]: exposed_s}
+    return StepBreakdown(
+        step_time_s=step_time_s,
+        compute_s=step_time_s - exposed_s - optimizer_s,
+        optimizer_s=optimizer_s,
+        exposed_s=exposed_s,
+        exposed_by_axis_s=by_axis,
+        idle_s=tuple(max(own) - one for one in own),
+    )
+
+
+def _slowest(rows: Times) -> list[float]:
+    return [max(column) for column in zip(*rows, strict=True)]
+
+
+def _difference(longer: Sequence[float], shorter: Sequence[float]) -> float:
+    return median(a - b for a, b in zip(longer, shorter, strict=True))
