@@ -39,6 +39,54 @@ class Settings(Frozen):
     max_attempts: int = Field(default=2, ge=1)
 
 
+class Race(Frozen):
+    """How plainly slower layouts are stopped early; ``harness/race.py`` has the rule.
+
+    Attributes:
+        error: chance that the fastest layout is stopped, over all looks together.
+        opening_rounds: rounds that all layouts are timed in, of ``opening_steps`` steps each.
+        later_steps: timed steps of each round after them.
+        least_rounds: rounds that the two fastest are timed in whatever the rule says, so that their figures have
+            intervals.
+        most_rounds: rounds after which the race ends undecided.
+        tie_margin: layouts whose ratio lies within this of 1, interval and all, are a tie and need no more rounds.
+    """
+
+    error: float = Field(default=0.05, gt=0, lt=0.5)
+    opening_rounds: int = Field(default=2, ge=2)
+    opening_steps: int = Field(default=5, ge=1)
+    later_steps: int = Field(default=10, ge=1)
+    least_rounds: int = Field(default=3, ge=2)
+    most_rounds: int = Field(default=4, ge=3)
+    tie_margin: float = Field(default=0.02, ge=0)
+
+    def steps(self, repeat: int) -> int:
+        """Timed steps of a layout in a round, counted from 0."""
+        return self.opening_steps if repeat < self.opening_rounds else self.later_steps
+
+    @property
+    def looks(self) -> int:
+        """How often the rule is asked at most: after the opening rounds and after each later one."""
+        return self.most_rounds - self.opening_rounds + 1
+
+
+LEAST_RACED_ROUNDS = 3  # a sweep of fewer rounds is short enough
+
+
+def make_race(settings: Settings) -> Race | None:
+    """The race of a sweep: one round more than ``settings`` say, of a quarter and then half as many steps.
+
+    It never takes more than about half of the sweep's steps. None for sweeps of one or two rounds.
+    """
+    if settings.rounds < LEAST_RACED_ROUNDS:
+        return None
+    return Race(
+        opening_steps=max(-(-settings.timed_steps // 4), min(settings.timed_steps, 5)),
+        later_steps=max(-(-settings.timed_steps // 2), min(settings.timed_steps, 5)),
+        most_rounds=settings.rounds + 1,
+    )
+
+
 class Ranks(Frozen):
     """Where a launch runs: device kind and ranks on each node, in rank order."""
 
@@ -54,7 +102,8 @@ class RunSpec(Frozen):
     """One run of one cell, with every default filled in.
 
     ``purpose`` "verify" is the run in processes of the cell's own (equivalence, memory, checkpoint); "time" is
-    one round of timed steps. ``repeat`` counts rounds from 0.
+    one round of timed steps. ``repeat`` counts rounds from 0. ``steps``: timed steps of this round where they are
+    not the settings'.
     """
 
     layout: Layout
@@ -64,6 +113,12 @@ class RunSpec(Frozen):
     seed: int = Field(default=0, ge=0)
     purpose: Purpose
     repeat: int = Field(default=0, ge=0)
+    steps: int | None = Field(default=None, ge=1)
+
+    @property
+    def timed_steps(self) -> int:
+        """Timed steps of this round."""
+        return self.settings.timed_steps if self.steps is None else self.steps
 
     @property
     def run_id(self) -> str:
@@ -72,8 +127,8 @@ class RunSpec(Frozen):
 
     @property
     def cell_id(self) -> str:
-        """Content hash without seed, repeat and purpose: runs with the same cell_id are the same cell."""
-        return digest(self.model_dump(mode="json", exclude={"seed", "repeat", "purpose"}), 12)
+        """Content hash without seed, repeat, steps and purpose: runs with the same cell_id are the same cell."""
+        return digest(self.model_dump(mode="json", exclude={"seed", "repeat", "steps", "purpose"}), 12)
 
 
 class Launch(Frozen):
@@ -110,12 +165,18 @@ class SweepPlan(Frozen):
     settings: Settings
     seed: int = 0
     design: Design | Literal["auto"] = "auto"
+    race: Race | None = None  # None: every layout is timed in every round
     reference: Layout
     layouts: tuple[Layout, ...]
     pruned: tuple[Pruned, ...] = ()
     contract: MeshContract | None = None  # the user's own; else each layout's follows from the topology
     env: dict[str, str] = Field(default_factory=dict)  # set for the ranks
     slurm: SlurmOptions | None = None  # None: on this host
+
+    @property
+    def most_rounds(self) -> int:
+        """Rounds of timing at most."""
+        return self.settings.rounds if self.race is None else self.race.most_rounds
 
     def contract_of(self, layout: Layout) -> MeshContract:
         """What the layout's mesh must find where it runs."""
@@ -139,4 +200,5 @@ class SweepPlan(Frozen):
             seed=self.seed,
             purpose=purpose,
             repeat=repeat,
+            steps=self.race.steps(repeat) if self.race is not None and purpose == "time" else None,
         )

@@ -1,4 +1,4 @@
-"""Summaries, intervals and ratios of step times. Pure functions; every interval is a 95% interval.
+"""Summaries, intervals and ratios of step times. Pure functions; every interval is a 95% one unless a level is given.
 
 Step times within one round share the state of the machine, and rounds differ by more than steps do, so the round is
 the unit that intervals count (Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time"). Medians stand
@@ -20,7 +20,6 @@ Rounds = Sequence[Sequence[float]]
 
 LEVEL = 0.95
 DRAWS = 2000
-_TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 _CHUNK = 4_000_000  # resampled values held at once
 _MAX_TREND_POINTS = 200
 
@@ -60,6 +59,13 @@ class Ratio(Frozen):
         return self.model_copy(update=values)
 
 
+class Pooled(Frozen):
+    """Standard deviation of a layout's log time from round to round, estimated over layouts together."""
+
+    sd: float
+    degrees: int
+
+
 class Trend(Frozen):
     """Change within one round: ``relative`` last third over first third, minus 1; ``z`` of the Mann-Kendall test."""
 
@@ -87,7 +93,7 @@ def summarize(rounds: Rounds, *, draws: int = DRAWS, seed: int = 0) -> Summary:
     medians = _cluster_medians(arrays, draws, np.random.default_rng(seed))
     count = len(arrays)
     if count == 1:
-        low, high = (float(q) for q in np.quantile(medians, _TAILS))
+        low, high = (float(q) for q in np.quantile(medians, _tails(LEVEL)))
     else:
         factor = float(np.exp(_student(count - 1) * float(np.log(medians).std(ddof=1))))
         low, high = middle / factor, middle * factor
@@ -104,14 +110,22 @@ def summarize(rounds: Rounds, *, draws: int = DRAWS, seed: int = 0) -> Summary:
     )
 
 
-def paired_ratio(pairs_by_round: Pairs, *, draws: int = DRAWS, seed: int = 0) -> Ratio:
+def paired_ratio(
+    pairs_by_round: Pairs,
+    *,
+    pooled: Pooled | None = None,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Ratio:
     """Ratio first / second of values that were taken next to each other, e.g. steps of one cycle. Values are > 0.
 
     x_r = median over round r of ln(first / second); the estimate is exp(mean x_r). Its interval is
     exp(mean x_r +- t(R-1, 0.975) * SE) with SE = max(s(x) / sqrt(R), w / sqrt(R)): s the standard deviation of the
     round values (Student's t on R cluster values), w the root mean square of each round's bootstrap standard error
     of x_r. The floor by w keeps a chance agreement of few rounds from making the interval narrower than the noise
-    within a round allows. One round only: quantiles of its bootstrap draws, flagged ``one_round``.
+    within a round allows. One round only: quantiles of its bootstrap draws, flagged ``one_round``. With ``pooled``,
+    s is no less than sqrt(2) times its standard deviation, and t has its degrees of freedom.
 
     Raises:
         ValueError: no pair at all.
@@ -120,21 +134,30 @@ def paired_ratio(pairs_by_round: Pairs, *, draws: int = DRAWS, seed: int = 0) ->
     means = _RoundMeans(logs, draws, np.random.default_rng(seed))
     one_round = len(logs) == 1
     if one_round:
-        low, high = (float(q) for q in np.quantile(means.draws, _TAILS))
+        low, high = (float(q) for q in np.quantile(means.draws, _tails(level)))
     else:
-        half = _student(len(logs) - 1) * means.error
+        half = _student(pooled.degrees if pooled else len(logs) - 1, level) * means.error(pooled, share=2)
         low, high = means.value - half, means.value + half
     samples = sum(len(x) for x in logs)
     return _ratio(means.value, low, high, rounds=len(logs), samples=samples, paired=True, one_round=one_round)
 
 
-def unpaired_ratio(first: Rounds, second: Rounds, *, draws: int = DRAWS, seed: int = 0) -> Ratio:
+def unpaired_ratio(
+    first: Rounds,
+    second: Rounds,
+    *,
+    pooled: Pooled | None = None,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Ratio:
     """Ratio first / second of values that were taken apart, in launches of their own. Values are > 0.
 
     Each side has the mean over rounds of ln(median of the round) and its SE as in ``paired_ratio``; the variances
     add, SE^2 = SE_1^2 + SE_2^2, and the degrees of freedom are Welch and Satterthwaite's. This interval is wider
     than a paired one, since what both sides share does not cancel. Where either side has one round only: quantiles
-    of bootstrap draws of the steps, flagged ``one_round``.
+    of bootstrap draws of the steps, flagged ``one_round``. With ``pooled``, neither side scatters by less
+    than its standard deviation from round to round, and t has its degrees of freedom.
 
     Raises:
         ValueError: a side has no value.
@@ -144,13 +167,13 @@ def unpaired_ratio(first: Rounds, second: Rounds, *, draws: int = DRAWS, seed: i
     value = sides[0].value - sides[1].value
     fewest = min(side.rounds for side in sides)
     if fewest == 1:
-        low, high = (float(q) for q in np.quantile(sides[0].draws - sides[1].draws, _TAILS))
+        low, high = (float(q) for q in np.quantile(sides[0].draws - sides[1].draws, _tails(level)))
     else:
-        variances = [side.error**2 for side in sides]
+        variances = [side.error(pooled) ** 2 for side in sides]
         total = sum(variances)
         parts = sum(v**2 / (side.rounds - 1) for v, side in zip(variances, sides, strict=True))
         degrees = total**2 / parts if parts > 0 else float(fewest - 1)
-        half = _student(degrees) * total**0.5
+        half = _student(degrees if pooled is None else pooled.degrees, level) * total**0.5
         low, high = value - half, value + half
     samples = sum(side.samples for side in sides)
     return _ratio(value, low, high, rounds=fewest, samples=samples, paired=False, one_round=fewest == 1)
@@ -185,9 +208,13 @@ class _RoundMeans:
         self.samples = sum(len(values) for values in rounds)
         self.value = float(medians.mean())
         self.draws: Array = resampled.mean(axis=0)
-        within = float(np.sqrt(resampled.var(axis=1).mean()))
-        between = float(medians.std(ddof=1)) if self.rounds > 1 else 0.0
-        self.error = max(within, between) / self.rounds**0.5
+        self.within = float(np.sqrt(resampled.var(axis=1).mean()))
+        self.between = float(medians.std(ddof=1)) if self.rounds > 1 else 0.0
+
+    def error(self, pooled: Pooled | None = None, share: int = 1) -> float:
+        """Standard error of the mean: rounds scatter no less than steps explain, nor than ``share`` pooled values."""
+        floor = 0.0 if pooled is None else float(pooled.sd * share**0.5)
+        return float(max(self.within, self.between, floor) / self.rounds**0.5)
 
 
 def _arrays(rounds: Rounds) -> list[Array]:
@@ -222,10 +249,14 @@ def _draw(padded: Array, sizes: npt.NDArray[np.int64], draws: int, rng: np.rando
     return middle
 
 
-def _student(degrees: float) -> float:
+def _student(degrees: float, level: float = LEVEL) -> float:
     from scipy.special import stdtrit  # here, since importing it takes longer than a command that needs no interval
 
-    return float(stdtrit(degrees, _TAILS[1]))
+    return float(stdtrit(degrees, _tails(level)[1]))
+
+
+def _tails(level: float) -> tuple[float, float]:
+    return ((1 - level) / 2, (1 + level) / 2)
 
 
 def _ratio(value: float, low: float, high: float, *, rounds: int, samples: int, paired: bool, one_round: bool) -> Ratio:

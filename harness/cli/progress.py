@@ -60,7 +60,7 @@ class Bars(Silent):
     def __init__(self, plan: SweepPlan, progress: Progress) -> None:
         self._plan, self._progress = plan, progress
         self._started = time.monotonic()
-        self._units = 1 + plan.settings.rounds
+        self._units = 1 + plan.most_rounds
         layouts = tuple(dict.fromkeys((plan.reference, *plan.layouts)))
         width = max(len(layout.label) for layout in layouts)
         self._bars: dict[Layout, TaskID] = {}
@@ -73,6 +73,7 @@ class Bars(Silent):
         self._ended: set[Layout] = set()
 
     def launched(self, launches: tuple[Launch, ...]) -> None:
+        self._race_goes_on({run.layout for launch in launches for run in launch.runs if run.purpose == "time"})
         for launch in launches:
             for run in launch.runs:
                 self._show(run.layout, 0.0, "queued")
@@ -81,8 +82,8 @@ class Bars(Silent):
         if not positions:
             return
         last = max(positions)
-        settings = self._plan.settings
-        expected = 5 if launch.runs[0].purpose == "verify" else len(launch.runs) * (settings.timed_steps + 10)
+        first = launch.runs[0]
+        expected = 5 if first.purpose == "verify" else len(launch.runs) * (first.timed_steps + 10)
         part = min(0.95, last.sequence / expected)
         for index, run in enumerate(launch.runs):
             state = last.phase if index == last.run else "beside " + launch.runs[last.run].layout.label
@@ -96,6 +97,15 @@ class Bars(Silent):
             self._ended.add(layout)
         state = record.status if not record.failure else f"failed: {record.failure.failure_class}"
         self._show(layout, 0.0, state)
+
+    def _race_goes_on(self, racing: set[Layout]) -> None:
+        """Layouts that a race has stopped have nothing left to do."""
+        if self._plan.race is None or not racing:
+            return
+        for layout in self._plan.layouts:
+            if layout not in racing and layout not in self._ended:
+                self._ended.add(layout)
+                self._progress.update(self._bars[layout], total=max(1.0, self._done[layout]), state="stopped early")
 
     def _show(self, layout: Layout, part: float, state: str) -> None:
         bar = self._bars[layout]

@@ -97,6 +97,7 @@ _DEFAULTS = Settings()
     show_default=True,
     help="How layouts are timed side by side.",
 )
+@click.option("--exhaustive", is_flag=True, help="Time every layout in every round, also plainly slower ones.")
 @click.option("--no-checkpoint", is_flag=True, help="Do not measure checkpoints.")
 @click.option("--keep-checkpoints", is_flag=True, help="Keep the checkpoints that are measured.")
 @click.option(
@@ -132,6 +133,7 @@ def run(
     gate_steps: int,
     seed: int,
     design: Literal["auto", "alternated", "blocks", "launches"],
+    exhaustive: bool,
     no_checkpoint: bool,
     keep_checkpoints: bool,
     run_timeout: float,
@@ -150,6 +152,7 @@ def run(
       meshsweep run --ranks 8 --layouts hsdp_tp:r2s2t2,fsdp --rounds 5
       meshsweep run --layouts hsdp:r2s2,hsdp:r2s2+order=dp_shard/dp_replicate/tp
       meshsweep run --model mypackage.models:build --batch 16 --seq-len 256
+      meshsweep run --exhaustive --rounds 5
       meshsweep run --cluster slurm --profile mysite --nodes 2 --detach
     """
     from harness.mesh import read_contract
@@ -186,6 +189,7 @@ def run(
         ),
         seed=seed,
         design=design,
+        race=not exhaustive,
         name=name,
         command=["meshsweep", *sys.argv[1:]],
         allow_cross_node_tp=allow_cross_node_tp,
@@ -211,7 +215,8 @@ def resume(sweep: str | None, results: Path, as_json: bool) -> int:
     """
     if sweep is not None and (started := started_before_its_plan(results / sweep)) is not None:
         with click.Context(run, info_name="run") as context:
-            context.params = {**started, "as_json": as_json}
+            defaults = {option.name: option.get_default(context) for option in run.params}
+            context.params = {**defaults, **started, "as_json": as_json}
             return int(context.invoke(run, **context.params))
     return _drive(SweepStore.open(sweep_folder(results, sweep)), as_json)
 

@@ -9,6 +9,8 @@ from typing import Any
 from tabulate import tabulate
 
 from harness.cli.found import found_lines
+from harness.compare.history import History
+from harness.compare.race import race_of
 from harness.execute.jobs import Running, running_jobs
 from harness.launch.folder import has_ended, read_launch
 from harness.launch.progress import read
@@ -17,7 +19,7 @@ from harness.layout.candidates import Candidates
 from harness.record import RunRecord
 from harness.spec import SweepPlan
 from harness.store import SweepStore
-from harness.sweep.steps import History, next_launches, rankable
+from harness.sweep.steps import next_launches, rankable
 
 _FOLDED = 6
 
@@ -61,25 +63,41 @@ def placements_json(found: Candidates) -> dict[str, Any]:
 
 def plan_text(plan: SweepPlan) -> str:
     """What a sweep would run."""
-    settings = plan.settings
     first = next_launches(plan, [], 0)
     rows = [
         {
             "layout": layout.text,
             "verify": "1 launch of its own",
-            "timing": f"{settings.rounds} rounds x {settings.timed_steps} steps",
+            "timing": _timing_text(plan),
         }
         for layout in plan.layouts
     ]
     lines = [
         f"sweep {plan.name}: model {plan.workload.model.name}, batch {plan.workload.global_batch} x "
         f"{plan.workload.seq_len} tokens, {plan.ranks.world_size} {plan.ranks.device} ranks, design {plan.design}",
-        f"reference: {plan.reference.label}; {len(first)} verify launches, then {settings.rounds} timing rounds",
+        f"reference: {plan.reference.label}; {len(first)} verify launches, then {_rounds_text(plan)}",
         "",
         tabulate(rows, headers="keys"),
     ]
     lines += [f"pruned: {p.layout.text} [{p.rule}] {p.reason}" for p in plan.pruned]
     return "\n".join(lines)
+
+
+def _timing_text(plan: SweepPlan) -> str:
+    if plan.race is None:
+        return f"{plan.settings.rounds} rounds x {plan.settings.timed_steps} steps"
+    race = plan.race
+    return f"{race.opening_rounds} rounds x {race.opening_steps} steps, then it races"
+
+
+def _rounds_text(plan: SweepPlan) -> str:
+    if plan.race is None:
+        return f"{plan.settings.rounds} timing rounds"
+    race = plan.race
+    return (
+        f"{race.opening_rounds} to {race.most_rounds} timing rounds, in which plainly slower layouts stop early "
+        f"({race.error:g} chance of error; --exhaustive times all in {plan.settings.rounds})"
+    )
 
 
 def topology_text(form: Mapping[str, Any]) -> str:
@@ -118,30 +136,44 @@ def status_rows(plan: SweepPlan, records: Sequence[RunRecord]) -> list[dict[str,
     """A row a cell: what is done of it."""
     history = History(plan, records)
     passed = set(rankable(plan, records))
+    race = race_of(history)
     rows = []
     for layout in plan.layouts:
         verify = history.measured(plan.run(layout, "verify"))
-        rounds = sum(history.measured(plan.run(layout, "time", r)) is not None for r in range(plan.settings.rounds))
+        rounds = sum(history.measured(plan.run(layout, "time", r)) is not None for r in range(plan.most_rounds))
+        stopped = race.verdict.stop_of(layout.label) if race else None
+        waits = race is not None and any(label == layout.label for _, label in race.waiting)
+        timed = not waits if race is not None else rounds == plan.settings.rounds
         failures = [r for r in records if r.spec.layout == layout and r.status == "failed" and r.failure]
-        if failures and (verify is None or rounds < plan.settings.rounds):
+        if failures and (verify is None or not timed or layout not in passed):
             state = f"failed: {failures[-1].failure.failure_class}"  # type: ignore[union-attr]
         elif verify is None:
             state = "to verify"
         elif layout not in passed:
             state = "diverged"
+        elif stopped is not None:
+            state = "stopped early"
         else:
-            state = "measured" if rounds == plan.settings.rounds else "to time"
-        rows.append({"layout": layout.label, "state": state, "verified": verify is not None, "rounds": rounds})
+            state = "measured" if timed else "to time"
+        row = {"layout": layout.label, "state": state, "verified": verify is not None, "rounds": rounds}
+        rows.append({**row, "why": stopped.text} if stopped else row)
     return rows
 
 
 def status_text(plan: SweepPlan, records: Sequence[RunRecord], folder: Path) -> str:
     """The rows as a table, under the sweep's name."""
+    cells = status_rows(plan, records)
     rows = [
-        {**row, "verified": "yes" if row["verified"] else "no", "rounds": f"{row['rounds']}/{plan.settings.rounds}"}
-        for row in status_rows(plan, records)
+        {
+            "layout": row["layout"],
+            "state": row["state"],
+            "verified": "yes" if row["verified"] else "no",
+            "rounds": f"{row['rounds']}/{plan.most_rounds}",
+        }
+        for row in cells
     ]
     table = f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n"
+    table += "".join(f"{row['layout']}: {row['why']}\n" for row in cells if "why" in row)
     running = "\n".join(
         f"running: job {job.job_id} {job.state}, {_under_way(folder, job)}"
         for job in running_jobs(SweepStore(folder), plan)

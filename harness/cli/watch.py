@@ -40,7 +40,7 @@ def _picture(store: SweepStore, plan: SweepPlan, records: tuple[RunRecord, ...],
         cells.add_column(name)
     for row in status_rows(plan, records):
         verified = "yes" if row["verified"] else "no"
-        cells.add_row(row["layout"], row["state"], verified, f"{row['rounds']}/{plan.settings.rounds}")
+        cells.add_row(row["layout"], row["state"], verified, f"{row['rounds']}/{plan.most_rounds}")
     running = Table(title="jobs", title_justify="left")
     for name in ("job", "state", "launch", "at"):
         running.add_column(name)

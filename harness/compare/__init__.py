@@ -12,6 +12,7 @@ from harness.compare.models import (
     Outcome,
     RoundSamples,
 )
+from harness.compare.race_verdict import RaceSavings, RaceVerdict, Stopped
 from harness.compare.sentence import sentence
 
 __all__ = [
@@ -23,7 +24,10 @@ __all__ = [
     "MeasurementWarning",
     "MemoryPeak",
     "Outcome",
+    "RaceSavings",
+    "RaceVerdict",
     "RoundSamples",
+    "Stopped",
     "compare",
     "sentence",
 ]

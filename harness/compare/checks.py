@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.compare.collect import Cell, Collected
 from harness.compare.ground import ground_differences
 from harness.compare.models import CellResult, MeasurementWarning
+from harness.compare.race import RaceState
 from harness.compare.steps import STEP_CHECKS
 from harness.compare.wording import counted, listed
 from harness.record import Ground
@@ -18,7 +19,11 @@ Warnings = Iterator[MeasurementWarning]
 
 
 def find_warnings(
-    plan: SweepPlan, collected: Collected, results: Sequence[CellResult], gate_reference: str | None
+    plan: SweepPlan,
+    collected: Collected,
+    results: Sequence[CellResult],
+    gate_reference: str | None,
+    race: RaceState | None = None,
 ) -> tuple[MeasurementWarning, ...]:
     """All warnings about a comparison, those that touch its validity first."""
     cells = collected.cells
@@ -29,7 +34,7 @@ def find_warnings(
             _checkpoints(results),
             _grounds(plan, collected),
             _hosts(cells),
-            _rounds(plan, results, {c.label for c in cells if c.elsewhere}),
+            _rounds(plan, results, {c.label for c in cells if c.elsewhere}, race),
             _lost(cells),
             _interrupted(cells),
             _designs(results),
@@ -101,13 +106,19 @@ def _hosts(cells: Sequence[Cell]) -> Warnings:
         yield _warn("hosts", list(hosts), cause, remedy)
 
 
-def _rounds(plan: SweepPlan, results: Sequence[CellResult], elsewhere: set[str]) -> Warnings:
+def _rounds(plan: SweepPlan, results: Sequence[CellResult], elsewhere: set[str], race: RaceState | None) -> Warnings:
     counts = {r.label: r.step_time.rounds for r in results if r.rank is not None and r.step_time}
     single = [label for label, count in counts.items() if count == 1]
     if single:
         so = ", so their order is not decided" if len(counts) > 1 else ""
         remedy = f"how rounds differ is unknown{so}; run at least 3 (--rounds 3)"
         yield _warn("one_round", single, f"{listed(single)} ranked by one round only", remedy)
+    if race is not None:
+        waiting = list(dict.fromkeys(label for _, label in race.waiting if label in counts))
+        if waiting:
+            cause = f"the race of {listed(waiting)} is not over"
+            yield _warn("missing_rounds", waiting, cause, "'meshsweep resume' goes on with it")
+        return
     wanted = plan.settings.rounds
     # rounds on other ground are not missing: a warning of their own says why they do not count
     short = [label for label, count in counts.items() if count < wanted and label not in elsewhere]

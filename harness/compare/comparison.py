@@ -9,8 +9,10 @@ from harness.accelerators import peak_flops
 from harness.compare.checks import find_warnings
 from harness.compare.collect import Cell, Collected, Round, collect
 from harness.compare.ground import distinct_grounds, ground_differences
+from harness.compare.history import History
 from harness.compare.models import CellResult, CheckpointCost, Comparison, Estimate, MemoryPeak, RoundSamples
 from harness.compare.outcome import Verdict, decide, find_gate_reference
+from harness.compare.race import race_of, with_savings
 from harness.compare.ranking import rank
 from harness.record import Ground, RunRecord
 from harness.spec import Pruned, SweepPlan
@@ -30,7 +32,9 @@ def compare(plan: SweepPlan, records: Sequence[RunRecord]) -> Comparison:
         to_time = cell.layout in plan.layouts and cell.world_size == plan.ranks.world_size
         results.append(_result(plan, cell, decide(cell, reference, to_time), collected))
     by_label = {cell.label: cell for cell in collected.cells}
-    ranked = rank([r for r in results if r.outcome == "measured" and r.unranked is None], by_label)
+    state = race_of(History(plan, records))
+    race = with_savings(plan, state.verdict, collected.cells) if state else None
+    ranked = rank([r for r in results if r.outcome == "measured" and r.unranked is None], by_label, race)
     placed = {r.label for r in ranked}
     rest = [r for r in results if r.label not in placed]
     cells = (*ranked, *rest, *(_pruned(p) for p in plan.pruned if p.layout.label not in by_label))
@@ -40,7 +44,8 @@ def compare(plan: SweepPlan, records: Sequence[RunRecord]) -> Comparison:
         cells=cells,
         gate_reference=label,
         grounds=_grounds(collected),
-        warnings=find_warnings(plan, collected, cells, label),
+        warnings=find_warnings(plan, collected, cells, label, state),
+        race=race,
         samples=tuple(_samples(c.label, r) for c in collected.cells for r in (*c.rounds, *c.elsewhere)),
     )
 

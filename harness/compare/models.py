@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.base import Frozen
+from harness.compare.race_verdict import RaceVerdict, Stopped
 from harness.gate import GateVerdict
 from harness.layout import Layout
 from harness.record import Failure, Ground
@@ -59,6 +60,7 @@ class CellResult(Frozen):
         rank: 1 is fastest; None where the cell is not ranked, for the reason in ``unranked``.
         ratio_to_best: speed of this cell over the fastest cell's; None for the fastest itself.
         tie: whether this cell cannot be told apart from the fastest.
+        stopped: how the race stopped it early; None if it did not.
         frontier: whether no other ranked cell is at least as fast with less memory; None without memory figures.
     """
 
@@ -82,6 +84,7 @@ class CellResult(Frozen):
     unranked: str | None = None
     ratio_to_best: Ratio | None = None
     tie: bool = False
+    stopped: Stopped | None = None
     frontier: bool | None = None
 
 
@@ -115,7 +118,7 @@ class Comparison(Frozen):
     """Every candidate of a sweep, ranked cells first in the order of rank, then the others in the plan's order.
 
     ``grounds`` are the distinct ones of the timed rounds, the one that was ranked first; ``gate_reference`` is the
-    label of the layout whose losses all others were judged by.
+    label of the layout whose losses all others were judged by. ``race`` is None where every layout ran every round.
     """
 
     plan: SweepPlan
@@ -123,6 +126,7 @@ class Comparison(Frozen):
     gate_reference: str | None = None
     grounds: tuple[Ground, ...] = ()
     warnings: tuple[MeasurementWarning, ...] = ()
+    race: RaceVerdict | None = None
     samples: tuple[RoundSamples, ...] = Field(default=(), repr=False)
 
     @property

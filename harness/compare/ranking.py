@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from math import exp, hypot, log
 
-from harness.compare.collect import Cell, Round
-from harness.compare.models import CellResult
-from harness.stats import Pairs, Ratio, paired_ratio, unpaired_ratio
+from harness.compare.collect import Cell
+from harness.compare.models import CellResult, Estimate
+from harness.compare.pairs import speed_ratio
+from harness.compare.race_verdict import RaceVerdict
+from harness.stats import Ratio
 
 
-def rank(results: Sequence[CellResult], cells: Mapping[str, Cell]) -> list[CellResult]:
+def rank(results: Sequence[CellResult], cells: Mapping[str, Cell], race: RaceVerdict | None = None) -> list[CellResult]:
     """The rankable results, fastest first, each with rank, ratio to the fastest, tie and frontier."""
-    order = sorted(results, key=lambda r: -(r.tokens_per_s.value if r.tokens_per_s else 0.0))
+    order = sorted(results, key=_speed)
+    ratios: dict[str, Ratio] = {}
+    if race is not None and race.fit.effects and len(order) > 1:
+        order, ratios = _raced(order, cells, race)
     placed = []
     for place, result in enumerate(order, start=1):
-        ratio = None if place == 1 else speed_ratio(cells[result.label], cells[order[0].label])
+        ratio = ratios.get(result.label)
+        if ratio is None and place > 1:
+            ratio = speed_ratio(cells[result.label], cells[order[0].label])
+        stopped = race.stop_of(result.label) if race else None
         placed.append(
             result.model_copy(
                 update={
                     "rank": place,
                     "ratio_to_best": ratio,
                     # an interval above 1 contradicts the order of the point estimates, so it decides nothing either
-                    "tie": ratio is not None and not (ratio.separated and ratio.high < 1),
+                    "tie": ratio is not None and stopped is None and not (ratio.separated and ratio.high < 1),
+                    "stopped": stopped,
                     "frontier": _on_frontier(result, order),
                 }
             )
@@ -30,31 +39,45 @@ def rank(results: Sequence[CellResult], cells: Mapping[str, Cell]) -> list[CellR
     return placed
 
 
-def speed_ratio(cell: Cell, other: Cell) -> Ratio:
-    """Speed of ``cell`` over that of ``other``: from pairs where at least two rounds have them, else unpaired."""
-    pairs = [p for p in pairs_by_round(other, cell) if p]
-    if len(pairs) >= 2 or (pairs and min(len(cell.rounds), len(other.rounds)) < 2):
-        return paired_ratio(pairs)
-    return unpaired_ratio([r.times for r in other.rounds], [r.times for r in cell.rounds])
+def _speed(result: CellResult) -> float:
+    return -result.tokens_per_s.value if result.tokens_per_s else 0.0
 
 
-def pairs_by_round(first: Cell, second: Cell) -> Pairs:
-    """Step times (s) of both cells in the same cycle of the same launch; a cycle of several steps gives its median."""
-    partners = {r.key: r for r in second.rounds}
-    found = []
-    for own in first.rounds:
-        partner = partners.get(own.key)
-        if partner is not None:
-            a, b = _by_cycle(own), _by_cycle(partner)
-            found.append([(a[cycle], b[cycle]) for cycle in a if cycle in b])
-    return found
+def _raced(
+    results: Sequence[CellResult], cells: Mapping[str, Cell], race: RaceVerdict
+) -> tuple[list[CellResult], dict[str, Ratio]]:
+    """The race's leader, then the others by their ratio to it, with speeds that follow from those ratios.
+
+    Layouts of a race are not all timed in the same rounds, so their own medians would hold the rounds' differences.
+    """
+    known = {result.label: result for result in results}
+    best = next((known[label] for label in race.racing if label in known), results[0])
+    ratios = {
+        label: speed_ratio(cells[label], cells[best.label], pooled=race.fit.pooled)
+        for label in known
+        if label != best.label
+    }
+    rest = [_scaled(known[label], best, ratio) for label, ratio in ratios.items()]
+    return [best, *sorted(rest, key=_speed)], ratios
 
 
-def _by_cycle(timed: Round) -> dict[int, float]:
-    cycles: dict[int, list[float]] = {}
-    for cycle, time in timed.steps:
-        cycles.setdefault(cycle, []).append(time)
-    return {cycle: median(times) for cycle, times in cycles.items()}
+def _scaled(result: CellResult, best: CellResult, ratio: Ratio) -> CellResult:
+    """A result with the speed that its ratio to the fastest gives; the variances of both logarithms add."""
+    speed, fastest = result.tokens_per_s, best.tokens_per_s
+    if speed is None or fastest is None:
+        return result
+    value = fastest.value * ratio.ratio
+    low = value * exp(-hypot(log(fastest.value / fastest.low), log(ratio.ratio / ratio.low)))
+    high = value * exp(hypot(log(fastest.high / fastest.value), log(ratio.high / ratio.ratio)))
+    return result.model_copy(
+        update={
+            "tokens_per_s": Estimate(value=value, low=low, high=high),
+            "tokens_per_s_per_rank": Estimate(
+                value=value / result.world_size, low=low / result.world_size, high=high / result.world_size
+            ),
+            "mfu": None if result.mfu is None else result.mfu * value / speed.value,
+        }
+    )
 
 
 def _on_frontier(result: CellResult, rivals: Sequence[CellResult]) -> bool | None:

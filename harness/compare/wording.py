@@ -8,7 +8,7 @@ from typing import Literal
 from harness.compare.models import CellResult
 from harness.stats import Ratio
 
-Standing = Literal["fastest", "tie", "undecided", "slower"]
+Standing = Literal["fastest", "tie", "undecided", "slower", "stopped"]
 
 _TIMES = 3.0  # from here on a ratio reads better than a percentage
 _MOST_LISTED = 4
@@ -31,6 +31,8 @@ def standing(cell: CellResult) -> Standing:
     """How a ranked cell stands to the fastest; one round decides nothing, not even that they are a tie."""
     if cell.ratio_to_best is None:
         return "fastest"
+    if cell.stopped is not None:
+        return "stopped"
     if cell.ratio_to_best.one_round:
         return "undecided"
     return "tie" if cell.tie else "slower"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from harness.compare import OUTCOMES, Comparison, sentence
-from harness.report.tables import AGAINST, AGAINST_ORDER, console_table, shown_cells, shown_marks
+from harness.report.race import race_lines, stopped_lines
+from harness.report.tables import AGAINST, AGAINST_ORDER, RACED_SPEED, console_table, shown_cells, shown_marks
 from harness.report.units import plain
 
 _MOST_LINES = 12  # cells of one outcome that a terminal lists; the report lists all
@@ -18,7 +19,7 @@ def render(comparison: Comparison, width: int = 100) -> str:
     table = console_table(comparison, width)
     if table:
         blocks.append("\n".join([table, *_legend(comparison, width)]))
-    blocks += _excluded(comparison, width)
+    blocks += _race(comparison, width) + _excluded(comparison, width)
     if comparison.warnings:
         lines = [_wrap(plain(w.text), width, "  - ") for w in comparison.warnings]
         blocks.append("\n".join(["warnings", *lines]))
@@ -29,6 +30,8 @@ def _legend(comparison: Comparison, width: int) -> list[str]:
     notes = []
     if comparison.best:
         notes.append("speed, which orders the rows: tokens of a batch over the median step time of the slowest rank")
+        if comparison.race is not None:
+            notes.append(RACED_SPEED)
     if len(comparison.ranked) > 1:
         notes.append(f"against fastest: {AGAINST}, with its 95% interval; {AGAINST_ORDER}")
     notes += [f"{mark} {meaning}" for mark, meaning in shown_marks(comparison).items()]
@@ -39,6 +42,15 @@ def _legend(comparison: Comparison, width: int) -> list[str]:
             name = "the reference " if cell.is_reference else ""
             notes.append(f"{name}{cell.label} is not ranked: it {plain(cell.unranked)}")
     return [_wrap(note, width, "  ") for note in notes]
+
+
+def _race(comparison: Comparison, width: int) -> list[str]:
+    lines = [_wrap(line, width, "  ") for line in race_lines(comparison)]
+    stopped = [_wrap(f"{plain(label)}: {text}", width, "  ") for label, text in stopped_lines(comparison)]
+    if len(stopped) > _MOST_LINES:
+        stopped[_MOST_LINES:] = [f"  and {len(stopped) - _MOST_LINES} more, which the report lists"]
+    blocks = ["\n".join(["race", *lines])] if lines else []
+    return [*blocks, "\n".join([f"stopped early ({len(stopped_lines(comparison))})", *stopped])] if stopped else blocks
 
 
 def _excluded(comparison: Comparison, width: int) -> list[str]:

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from harness.compare import OUTCOMES, CellResult, Comparison, sentence
 from harness.record import Ground
+from harness.report.race import race_lines, stopped_lines
 from harness.report.tables import (
     AGAINST,
     AGAINST_ORDER,
+    RACED_SPEED,
     escape,
     markdown_rows,
     markdown_tables,
@@ -39,6 +41,7 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     plan = comparison.plan
     blocks = [f"# {escape(plan.name)}", f"**{escape(sentence(comparison))}**", *_table(comparison)]
     blocks += [f"![{_ALT.get(path.removesuffix('.png'), path)}]({path})" for path in pictures]
+    blocks += _race(comparison)
     for outcome in OUTCOMES:
         if outcome != "measured" and (cells := comparison.with_outcome(outcome)):
             title = outcome.replace("_", " ").capitalize()
@@ -55,11 +58,12 @@ def _table(comparison: Comparison) -> list[str]:
         return []
     against = f" *Against fastest* is {AGAINST}, with its 95% interval; {AGAINST_ORDER}."
     marks = "".join(f" `{mark}` {meaning}." for mark, meaning in shown_marks(comparison).items())
+    raced = f"; {RACED_SPEED}" if comparison.race else ""
     notes = [
         "Speed, which orders the rows, is the tokens of a global batch over the median step time of the slowest rank, "
-        f"with a bootstrap 95% interval.{against if len(comparison.ranked) > 1 else ''}{marks} Memory is the peak of "
-        "the fullest rank; `*` marks layouts that no other beats in both speed and memory. Checkpoints hold the "
-        "optimizer state; their times are the slowest rank's."
+        f"with a bootstrap 95% interval{raced}.{against if len(comparison.ranked) > 1 else ''}{marks} "
+        "Memory is the peak of the fullest rank; `*` marks layouts that no other beats in both speed and memory. "
+        "Checkpoints hold the optimizer state; their times are the slowest rank's."
     ]
     notes += [
         f"{'The reference ' if c.is_reference else ''}{escape(c.label)} is not ranked: it {escape(c.unranked)}."
@@ -67,6 +71,15 @@ def _table(comparison: Comparison) -> list[str]:
         if c.unranked
     ]
     return ["## Layouts", table, *notes, *(["### More figures", *more] if more else [])]
+
+
+def _race(comparison: Comparison) -> list[str]:
+    lines, stopped = race_lines(comparison), stopped_lines(comparison)
+    blocks = ["## Race", " ".join(map(escape, lines))] if lines else []
+    if stopped:
+        blocks += [f"### Stopped early ({len(stopped)})"]
+        blocks += [f"**{escape(label)}**: {escape(text)}" for label, text in stopped]
+    return blocks
 
 
 def _excluded(cell: CellResult) -> str:
@@ -98,6 +111,7 @@ def _ground(comparison: Comparison) -> list[str]:
         "design": ", ".join(designs) or str(plan.design),
         "losses checked against": comparison.gate_reference or "nothing",
         "settings": ", ".join(f"{name} {value}" for name, value in plan.settings),
+        "race": ", ".join(f"{name} {value}" for name, value in plan.race) if plan.race else "none, all rounds of all",
     }
     first, *others = [_ground_lines(ground) for ground in comparison.grounds] or [[]]
     blocks = [_list([*(f"{name}: {escape(value)}" for name, value in work.items()), *first])]

@@ -17,9 +17,14 @@ _LABEL = "layout"
 _SHORTEST_LABEL = 16
 AGAINST = "the mean over rounds of the median ratio of speeds of steps timed in the same cycle, less 1"
 AGAINST_ORDER = "so it, and the order by it, may differ from the speeds shown"
+RACED_SPEED = (
+    "in a race, whose layouts are not all timed in the same rounds, all other speeds are the fastest's times the ratio "
+    "to it"
+)
 _MARKS: Mapping[Standing, tuple[str, str]] = {
     "tie": ("=", "a tie with the fastest: the interval holds 0%"),
     "undecided": ("?", "not decided: one round"),
+    "stopped": ("s", "stopped early by the race"),
 }
 # the columns of the first table of a report; the others follow in a second one
 _MAIN = ("#", _LABEL, "speed", "95% interval", "against fastest", "MFU", "step", "memory", "ckpt")

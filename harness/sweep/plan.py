@@ -11,7 +11,7 @@ from harness.errors import UsageError
 from harness.layout import Layout, LayoutRequest, Mesh
 from harness.layout.candidates import candidates
 from harness.mesh.contract import MeshContract
-from harness.spec import Design, Pruned, Ranks, Settings, SweepPlan
+from harness.spec import Design, Pruned, Ranks, Settings, SweepPlan, make_race
 from harness.topology.model import Topology
 from harness.workload import Workload
 
@@ -25,6 +25,7 @@ def make_plan(
     settings: Settings,
     seed: int = 0,
     design: Design | Literal["auto"] = "auto",
+    race: bool = False,
     name: str | None = None,
     command: Sequence[str] = (),
     allow_cross_node_tp: bool = False,
@@ -32,6 +33,8 @@ def make_plan(
     env: Mapping[str, str] | None = None,
 ) -> SweepPlan:
     """A plan of every candidate on exactly the devices of ``topology``, those that will run and those that will not.
+
+    ``race``: stop plainly slower layouts early, if the settings have rounds enough.
 
     Raises:
         UsageError: a request is illegal, none leaves a legal layout, or none has the contract's mesh.
@@ -52,6 +55,7 @@ def make_plan(
         settings=settings,
         seed=seed,
         design=design,
+        race=make_race(settings) if race and len(layouts) > 1 else None,
         reference=Layout(strategy="single", mesh=Mesh()),
         layouts=layouts,
         pruned=tuple(pruned),

@@ -3,49 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
 
-from harness.compare.collect import collect
-from harness.compare.outcome import decide, find_gate_reference
+from harness.compare.history import History
+from harness.compare.race import race_of
 from harness.failure import FailureClass
 from harness.layout import Layout
 from harness.record import RunRecord
 from harness.spec import Design, Launch, RunSpec, SweepPlan
 
-# Failures that say nothing about the layout.
-RETRIED = frozenset({FailureClass.NODE_FAILURE, FailureClass.PREEMPTED, FailureClass.NETWORK, FailureClass.LOST})
-# Ends of a whole job; a launch of several layouts is made again after one, for none of them is to blame.
-ENDED_TOGETHER = RETRIED | {FailureClass.CANCELLED}
 OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
 DESIGNS: tuple[Design, ...] = ("alternated", "blocks", "launches")
 MEMORY_SHARE = 0.7
-
-
-class History(NamedTuple):
-    """Records by run."""
-
-    plan: SweepPlan
-    records: Sequence[RunRecord]
-
-    def of(self, run: RunSpec) -> list[RunRecord]:
-        return [r for r in self.records if r.run_id == run.run_id]
-
-    def measured(self, run: RunSpec) -> RunRecord | None:
-        return next((r for r in self.of(run) if r.status == "measured"), None)
-
-    def given_up(self, run: RunSpec) -> bool:
-        """Whether the run failed in a way that another attempt would not change, or was tried often enough."""
-        failures = [r.failure for r in self.of(run) if r.status == "failed" and r.failure]
-        ended = sum(
-            r.status == "interrupted" and r.failure is not None and r.failure.failure_class in ENDED_TOGETHER
-            for r in self.of(run)
-        )
-        most = self.plan.settings.max_attempts
-        return any(f.failure_class not in RETRIED for f in failures) or len(failures) + ended >= most
-
-    def pending(self, run: RunSpec) -> bool:
-        return self.measured(run) is None and not self.given_up(run)
 
 
 def next_launches(plan: SweepPlan, records: Sequence[RunRecord], launched: int) -> tuple[Launch, ...]:
@@ -74,9 +42,7 @@ def _timing_launches(history: History, launched: int) -> tuple[Launch, ...]:
     layouts = rankable(plan, history.records)
     design = choose_design(plan, history.records, layouts)
     groups: list[tuple[int, tuple[RunSpec, ...]]] = []
-    for repeat in range(plan.settings.rounds):
-        runs = [plan.run(layout, "time", repeat) for layout in layouts]
-        runs = [run for run in runs if history.pending(run)]
+    for repeat, runs in _rounds_to_run(history, layouts):
         pack = 1 if design == "launches" else _pack(plan, len(runs))
         groups += [(repeat, tuple(runs[at : at + pack])) for at in range(0, len(runs), pack)]
     return tuple(
@@ -88,6 +54,19 @@ def _timing_launches(history: History, launched: int) -> tuple[Launch, ...]:
         )
         for i, (repeat, runs) in enumerate(groups, start=1)
     )
+
+
+def _rounds_to_run(history: History, layouts: Sequence[Layout]) -> list[tuple[int, list[RunSpec]]]:
+    """What is missing of each round; of a race only what its next look waits for."""
+    plan, race = history.plan, race_of(history)
+    found = []
+    for repeat in range(plan.most_rounds):
+        runs = [plan.run(layout, "time", repeat) for layout in layouts]
+        if race is None:
+            found.append((repeat, [run for run in runs if history.pending(run)]))
+        else:
+            found.append((repeat, [run for run in runs if (repeat, run.layout.label) in race.waiting]))
+    return found
 
 
 def _pack(plan: SweepPlan, runs: int) -> int:
@@ -102,16 +81,7 @@ def _launch_id(number: int, label: str, purpose: str) -> str:
 
 def rankable(plan: SweepPlan, records: Sequence[RunRecord]) -> list[Layout]:
     """The layouts that passed the gate and failed nowhere for good, in plan order."""
-    collected = collect(plan, records)
-    reference = find_gate_reference(collected.cells, plan.settings.gate_steps)
-    history = History(plan, records)
-    found = []
-    for cell in collected.cells:
-        lost = tuple(r for r in cell.lost if not history.pending(r.spec))
-        verdict = decide(replace(cell, lost=lost), reference, to_time=False)
-        if cell.layout in plan.layouts and verdict.outcome == "measured":
-            found.append(cell.layout)
-    return found
+    return [cell.layout for cell in History(plan, records).rankable()]
 
 
 def choose_design(plan: SweepPlan, records: Sequence[RunRecord], layouts: Sequence[Layout]) -> Design:

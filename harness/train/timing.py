@@ -83,7 +83,7 @@ def _alternated(launch: Launch, device: torch.device, reports: Reports) -> None:
         lane.report_warmup()
     order = list(lanes)
     shuffle = random.Random(f"{launch.runs[0].seed}/{launch.runs[0].repeat}").shuffle
-    for cycle in range(launch.runs[0].settings.timed_steps):
+    for cycle in range(launch.runs[0].timed_steps):
         shuffle(order)
         for lane in order:
             lane.time_step(cycle)
@@ -93,7 +93,7 @@ def _alternated(launch: Launch, device: torch.device, reports: Reports) -> None:
 
 def _blocks(launch: Launch, device: torch.device, reports: Reports) -> None:
     """One model at a time; each is built, warmed and timed for a quarter of its steps, four times over."""
-    steps = launch.runs[0].settings.timed_steps
+    steps = launch.runs[0].timed_steps
     bounds = [steps * block // BLOCKS for block in range(BLOCKS + 1)]
     for first, last in pairwise(bounds):
         for index, spec in enumerate(launch.runs):

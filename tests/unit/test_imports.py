@@ -34,6 +34,7 @@ LEVEL = {
     "stats": 6,
     "gate": 7,
     "calibration": 7,
+    "race": 7,
     "store": 7,
     "predict": 7,
     "launch": 8,
