@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ import click
 
 from harness import __version__
 from harness.cli.classify import classify
+from harness.cli.compare import compare
 from harness.cli.doctor import doctor
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
@@ -27,13 +29,13 @@ def cli() -> None:
     """Measure data-parallel layouts (DDP, FSDP, HSDP, TP and their products) on this cluster and choose one.
 
     Exit codes of run and resume: 0 every cell was measured or pruned; 1 a cell failed, diverged or is missing; 130
-    interrupted. Of doctor, mesh check and nightly: 1 findings, or a slower cell. Of all: 2 wrong use.
+    interrupted. Of doctor, mesh check, compare and nightly: 1 findings, or a slower cell. Of all: 2 wrong use.
     """
 
 
 for command in (
     *(topology, layouts, mesh, doctor, run, resume, cancel),
-    *(status, report, classify, nightly),
+    *(status, report, compare, classify, nightly),
 ):
     cli.add_command(command)
 
@@ -48,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _run(argv: Sequence[str] | None) -> int:
+    as_json = "--json" in (sys.argv[1:] if argv is None else argv)
     try:
         return cli.main(args=argv, prog_name="meshsweep", standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -56,18 +59,24 @@ def _run(argv: Sequence[str] | None) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "meshsweep"
-        click.echo(f"meshsweep: {error.format_message().rstrip('.')}; see '{command} --help'", err=True)
-        return 2
+        return _failed(f"{error.format_message().rstrip('.')}; see '{command} --help'", error, 2, as_json)
     except MeshsweepError as error:
-        click.echo(f"meshsweep: {error}", err=True)
-        return error.exit_code
+        return _failed(str(error), error, error.exit_code, as_json)
     except BrokenPipeError:
         # whoever read our output has gone; leave stdout alone, or the interpreter complains at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        click.echo(f"meshsweep: {error}; free space, or check the path and its permissions", err=True)
-        return 2
+        return _failed(f"{error}; free space, or check the path and its permissions", error, 2, as_json)
     except (KeyboardInterrupt, click.Abort):
         click.echo("meshsweep: interrupted; what was measured is kept, 'meshsweep resume' runs the rest", err=True)
         return INTERRUPTED
+
+
+def _failed(message: str, error: Exception, code: int, as_json: bool) -> int:
+    """The error as one line, and with --json as an object on stdout too, in place of the result."""
+    click.echo(f"meshsweep: {message}", err=True)
+    if as_json:
+        found = {"type": type(error).__name__, "message": message, "exit_code": code}
+        click.echo(json.dumps({"error": found}, indent=1))
+    return code

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.compare import outcome_options
 from harness.cli.options import json_option, results_option
 
 if TYPE_CHECKING:
     from harness.compare import Comparison
-    from harness.nightly.verdict import NightVerdict
-
-CLEAN, REGRESSION, BROKEN = 0, 1, 2
 
 
 @click.command()
@@ -28,6 +26,7 @@ CLEAN, REGRESSION, BROKEN = 0, 1, 2
 @click.option("--profile", metavar="NAME", help="Site profile: run on Slurm; without it on this machine.")
 @click.option("--baseline", metavar="SWEEP", help="Compare with this sweep; default the suite's first.")
 @click.option("--weeks", type=click.IntRange(1), default=4, show_default=True, help="How far back the weeks before go.")
+@outcome_options
 @results_option
 @json_option
 @click.pass_context
@@ -37,6 +36,8 @@ def nightly(
     profile: str | None,
     baseline: str | None,
     weeks: int,
+    markdown: Path | None,
+    junit: Path | None,
     results: Path,
     as_json: bool,
 ) -> int:
@@ -49,11 +50,13 @@ def nightly(
       meshsweep nightly nightly
       meshsweep nightly slurm/suites/nightly.toml --profile virtual --baseline nightly-20260102-030405
     """
+    from harness.compare.change import Rule, compare_sweeps
     from harness.nightly.prune import prune_logs
     from harness.nightly.suite import read_suite
-    from harness.nightly.summary import summary
-    from harness.nightly.verdict import against
-    from harness.store import SweepStore
+    from harness.nightly.summary import exit_code, summary
+    from harness.report.changes import change_markdown
+    from harness.report.changes import junit as to_junit
+    from harness.store import SweepStore, write_atomic
 
     suite = read_suite(suite_name)
     if baseline is not None:
@@ -69,22 +72,21 @@ def nightly(
         context.find_root().command.main(args=arguments, prog_name="meshsweep", standalone_mode=False)
     tonight = _comparison(results / sweep)
     chosen = _chosen(results, earlier, baseline, weeks)
-    verdicts = [against(tonight, _comparison(folder), suite.slower) for folder in chosen]
-    code = _exit_code(tonight, verdicts)
+    rule = Rule(alpha=suite.alpha, slower=suite.slower)
+    changes = [compare_sweeps(_comparison(folder), tonight, rule) for folder in chosen]
+    code = exit_code(tonight, changes)
     prune_logs([*earlier, results / sweep], suite.keep_logs_days, suite.keep_logs_count)
-    click.echo(summary(tonight, verdicts, code), err=as_json)
+    if junit is not None:
+        write_atomic(junit, to_junit(changes))
+    text = summary(tonight, changes, code)
+    in_markdown = "\n".join([f"## {text.splitlines()[0]}", "", *map(change_markdown, changes)])
+    if markdown is not None and str(markdown) != "-":
+        write_atomic(markdown, in_markdown)
+    click.echo(in_markdown if str(markdown) == "-" else text, err=as_json)
     if as_json:
-        document = {"sweep": sweep, "exit_code": code, "verdicts": [v.model_dump(mode="json") for v in verdicts]}
+        document = {"sweep": sweep, "exit_code": code, "verdicts": [v.model_dump(mode="json") for v in changes]}
         click.echo(json.dumps(document, indent=1))
     return code
-
-
-def _exit_code(tonight: Comparison, verdicts: Sequence[NightVerdict]) -> int:
-    from harness.nightly.verdict import Change
-
-    if tonight.best is None or any(verdict.having(Change.BROKEN) for verdict in verdicts):
-        return BROKEN
-    return REGRESSION if any(verdict.having(Change.SLOWER) for verdict in verdicts) else CLEAN
 
 
 def _comparison(folder: Path) -> Comparison:

@@ -46,7 +46,12 @@ def compare(plan: SweepPlan, records: Sequence[RunRecord]) -> Comparison:
         grounds=_grounds(collected),
         warnings=find_warnings(plan, collected, cells, label, state),
         race=race,
-        samples=tuple(_samples(c.label, r) for c in collected.cells for r in (*c.rounds, *c.elsewhere)),
+        samples=tuple(
+            _samples(c.label, r, counts)
+            for c in collected.cells
+            for rounds, counts in ((c.rounds, True), (c.elsewhere, False))
+            for r in rounds
+        ),
     )
 
 
@@ -145,7 +150,7 @@ def _grounds(collected: Collected) -> tuple[Ground, ...]:
     return grounds or distinct_grounds([c.verify.ground for c in collected.cells if c.verify])
 
 
-def _samples(label: str, timed: Round) -> RoundSamples:
+def _samples(label: str, timed: Round, counts: bool) -> RoundSamples:
     return RoundSamples(
         cell=label,
         repeat=timed.record.spec.repeat,
@@ -154,4 +159,5 @@ def _samples(label: str, timed: Round) -> RoundSamples:
         design=timed.timing.design,
         cycles=timed.timing.cycles,
         step_time_s=timed.timing.step_time_s,
+        counts=counts,
     )

@@ -103,7 +103,10 @@ class MeasurementWarning(Frozen):
 
 
 class RoundSamples(Frozen):
-    """Raw step times of one round of one cell, as recorded: rows are ranks, columns steps, seconds."""
+    """Raw step times of one round of one cell, as recorded: rows are ranks, columns steps, seconds.
+
+    ``counts``: whether the round stands on the ground that is ranked.
+    """
 
     cell: str
     repeat: int
@@ -112,6 +115,7 @@ class RoundSamples(Frozen):
     design: Design
     cycles: tuple[int, ...]
     step_time_s: tuple[tuple[float, ...], ...]
+    counts: bool = True
 
 
 class Comparison(Frozen):

@@ -19,7 +19,8 @@ FOLDER = Path("slurm") / "suites"
 class Suite(Frozen):
     """Options of ``meshsweep run``, by their names there; None leaves the default.
 
-    ``slower``: a cell counts as slower only if it lost at least this share of its speed.
+    ``slower``: a cell counts as slower only if it lost at least this share of its speed. ``alpha``: how often a night
+    on which nothing changed may show any cell as changed, against each earlier sweep.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Suite(Frozen):
     steps: int = Field(default=20, ge=1)
     seed: int = Field(default=0, ge=0)
     slower: float = Field(default=0.05, gt=0, lt=1)
+    alpha: float = Field(default=0.05, gt=0, lt=1)
     keep_logs_days: int = Field(default=28, ge=0)
     keep_logs_count: int = Field(default=14, ge=0)
 

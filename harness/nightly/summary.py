@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.compare import Comparison, sentence
-from harness.nightly.verdict import CellChange, Change, NightVerdict
+from harness.compare.change import Change, SweepChange
+from harness.report.changes import WORDS, cell_text, effect_text, ordered
 
-_SHOWN = (Change.BROKEN, Change.SLOWER, Change.FASTER, Change.INCOMPARABLE, Change.TOO_FEW, Change.NEW)
+
+def exit_code(tonight: Comparison, changes: Sequence[SweepChange]) -> int:
+    """0 clean; 1 a cell is slower than in any of the earlier sweeps; 2 nothing was measured, or a cell broke.
+
+    Sweeps that stand on another ground, such as those before an upgrade, decide nothing.
+    """
+    if tonight.best is None or any(change.having(Change.BROKEN) for change in changes):
+        return 2
+    return 1 if any(change.having(Change.SLOWER) for change in changes) else 0
 
 
-def summary(tonight: Comparison, verdicts: Sequence[NightVerdict], code: int) -> str:
+def summary(tonight: Comparison, changes: Sequence[SweepChange], code: int) -> str:
     """One line of outcome, the ranking's sentence, then what changed against each earlier sweep."""
-    word = {0: "clean", 1: "REGRESSION", 2: "BROKEN"}[code]
-    lines = [f"meshsweep nightly {tonight.plan.name}: {word}", sentence(tonight)]
-    if not verdicts:
+    lines = [f"meshsweep nightly {tonight.plan.name}: {WORDS[code]}", sentence(tonight)]
+    if not changes:
         lines.append("no earlier sweep of this suite; tonight's is the baseline")
-    for verdict in verdicts:
-        shown = [cell for change in _SHOWN for cell in verdict.having(change)]
-        ties = len(verdict.having(Change.TIE))
-        lines.append(f"against {verdict.against}: {ties} of {len(verdict.cells)} cells unchanged")
-        lines += [f"  {_line(cell)}" for cell in shown]
+    for change in changes:
+        ties = len(change.having(Change.TIE))
+        common = f", all together {effect_text(change.common)}" if change.common else ""
+        lines.append(f"against {change.before}: {ties} of {len(change.cells)} cells unchanged{common}")
+        lines += [f"  {c.label}: {cell_text(c)}" for c in ordered(change) if c.change is not Change.TIE]
     return "\n".join(lines)
-
-
-def _line(cell: CellChange) -> str:
-    text = f"{cell.label}: {cell.change}"
-    if cell.speed is not None:
-        low, ratio, high = (100 * (value - 1) for value in (cell.speed.low, cell.speed.ratio, cell.speed.high))
-        text += f", speed {ratio:+.1f}% [{low:+.1f}, {high:+.1f}]"
-    return f"{text} ({' '.join(cell.reason.split())})" if cell.reason else text

@@ -18,7 +18,7 @@ ranks = 2
 batch = 4
 seq_len = 16
 layouts = ["ddp:r2", "fsdp:s2"]
-rounds = 3
+rounds = 4
 steps = 10
 # this machine is shared: only a change as large as the planted one counts
 slower = 0.4

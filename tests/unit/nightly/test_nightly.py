@@ -9,74 +9,45 @@ import pytest
 
 from harness.cli import _run
 from harness.compare import Comparison, compare
+from harness.compare.change import Change, Rule, compare_sweeps
 from harness.errors import UsageError
 from harness.nightly.prune import DAY_S, prune_logs
 from harness.nightly.suite import Suite, read_suite
-from harness.nightly.summary import summary
-from harness.nightly.verdict import Change, against
+from harness.nightly.summary import exit_code, summary
 from tests.unit.factories import make_failed_record, make_ground, make_plan, make_records, replace_record
 
 TIMES = {"ddp:r4": 0.1, "fsdp:s4": 0.2, "hsdp:r2s2": 0.15}
 
 
 def sweep(**times: float) -> Comparison:
-    plan = make_plan()
+    plan = make_plan(rounds=5)
     return compare(plan, make_records(plan, {**TIMES, **{k.replace("_", ":", 1): v for k, v in times.items()}}))
 
 
-def changes(tonight: Comparison, before: Comparison) -> dict[str, Change]:
-    return {cell.label: cell.change for cell in against(tonight, before, 0.05).cells}
+def test_the_night_in_a_few_lines() -> None:
+    tonight = sweep(fsdp_s4=0.24)
+    change = compare_sweeps(sweep(), tonight, Rule(slower=0.05))
+    lines = summary(tonight, [change], exit_code(tonight, [change])).splitlines()
+    assert lines[0] == "meshsweep nightly sweep: REGRESSION"
+    assert lines[2].startswith("against sweep: 2 of 3 cells unchanged, all together -")
+    assert lines[3].startswith("  fsdp s4: slower, speed -16.7% [")
 
 
-def test_the_same_night_twice_is_unchanged() -> None:
-    assert changes(sweep(), sweep()) == dict.fromkeys(("ddp r4", "fsdp s4", "hsdp r2s2"), Change.TIE)
+def test_a_night_is_clean_slower_or_broken() -> None:
+    plan = make_plan(rounds=5)
+    dead = compare(plan, replace_record(make_records(plan, TIMES), make_failed_record(plan, "fsdp:s4")))
+    nights = {0: sweep(), 1: sweep(fsdp_s4=0.24), 2: dead}
+    assert {exit_code(night, [compare_sweeps(sweep(), night)]) for night in nights.values()} == set(nights)
+    assert all(exit_code(night, [compare_sweeps(sweep(), night)]) == code for code, night in nights.items())
 
 
-def test_a_cell_that_takes_a_fifth_longer_is_slower_and_by_how_much() -> None:
-    verdict = against(sweep(fsdp_s4=0.24), sweep(), 0.05)
-    (slower,) = verdict.having(Change.SLOWER)
-    assert slower.label == "fsdp s4"
-    assert slower.speed is not None
-    assert slower.speed.ratio == pytest.approx(0.2 / 0.24)
-    text = summary(sweep(fsdp_s4=0.24), [verdict], 1)
-    assert "REGRESSION" in text.splitlines()[0]
-    assert "  fsdp s4: slower, speed -16.7% [" in text
-
-
-def test_a_cell_that_is_a_fifth_faster_is_faster() -> None:
-    assert changes(sweep(fsdp_s4=0.16), sweep())["fsdp s4"] is Change.FASTER
-
-
-def test_a_loss_below_the_stated_share_is_no_regression() -> None:
-    assert changes(sweep(fsdp_s4=0.206), sweep())["fsdp s4"] is Change.TIE
-
-
-def test_a_cell_that_fails_tonight_is_broken_with_its_reason() -> None:
-    plan = make_plan()
-    records = replace_record(make_records(plan, TIMES), make_failed_record(plan, "fsdp:s4"))
-    (broken,) = against(compare(plan, records), sweep(), 0.05).having(Change.BROKEN)
-    assert broken.label == "fsdp s4"
-    assert broken.reason is not None and "rank 2" in broken.reason
-
-
-def test_another_driver_or_torch_is_not_compared_and_the_field_is_named() -> None:
-    plan = make_plan()
+def test_a_sweep_before_an_upgrade_makes_no_night_broken() -> None:
+    plan = make_plan(rounds=5)
     records = [r.model_copy(update={"ground": make_ground(torch="2.14.0")}) for r in make_records(plan, TIMES)]
-    verdict = against(compare(plan, records), sweep(), 0.05)
-    assert len(verdict.having(Change.INCOMPARABLE)) == 3
-    assert verdict.cells[0].reason == "torch: 2.13.0 then, 2.14.0 now"
-
-
-def test_another_commit_is_what_nights_are_compared_for() -> None:
-    plan = make_plan()
-    records = [r.model_copy(update={"ground": make_ground(commit="fedcba9")}) for r in make_records(plan, TIMES)]
-    assert set(changes(compare(plan, records), sweep()).values()) == {Change.TIE}
-
-
-def test_one_round_is_too_few() -> None:
-    plan = make_plan(rounds=1)
-    one = compare(plan, make_records(plan, TIMES))
-    assert set(changes(one, one).values()) == {Change.TOO_FEW}
+    tonight = compare(plan, records)
+    change = compare_sweeps(sweep(), tonight)
+    assert {cell.change for cell in change.cells} == {Change.INCOMPARABLE}
+    assert exit_code(tonight, [change]) == 0
 
 
 def test_the_committed_suite_is_read() -> None:

@@ -1,0 +1,251 @@
+"""Two sweeps compared: verdicts on hand-made sweeps, p-values against counting by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from harness.cli import _run
+from harness.compare import Comparison, compare
+from harness.compare.change import Change, Rule, SweepChange, compare_sweeps
+from harness.compare.effects import assignments, changes, round_value, smallest_p, step_down
+from harness.errors import UnknownNameError
+from harness.report.changes import change_markdown, change_text, junit
+from harness.store import SweepStore
+from tests.unit.factories import (
+    make_failed_record,
+    make_ground,
+    make_plan,
+    make_records,
+    make_time_record,
+    replace_record,
+)
+
+TIMES = {"ddp:r4": 0.1, "fsdp:s4": 0.2, "hsdp:r2s2": 0.15}
+LABELS = {"ddp r4", "fsdp s4", "hsdp r2s2"}
+
+
+def sweep(times: dict[str, float] | None = None, rounds: int = 5, **ground: Any) -> Comparison:
+    plan = make_plan(rounds=rounds)
+    records = make_records(plan, {**TIMES, **(times or {})})
+    return compare(plan, [r.model_copy(update={"ground": make_ground(**ground)}) for r in records])
+
+
+def verdicts(found: SweepChange) -> dict[str, Change]:
+    return {cell.label: cell.change for cell in found.cells}
+
+
+def test_a_sweep_with_itself_is_a_tie_everywhere() -> None:
+    found = compare_sweeps(sweep(), sweep())
+    assert verdicts(found) == dict.fromkeys(LABELS, Change.TIE)
+    assert found.exit_code == 0
+    assert all(cell.absolute is not None and cell.absolute.ratio == 1 for cell in found.cells)
+
+
+def test_one_slower_cell_is_found_alone_and_by_how_much() -> None:
+    found = compare_sweeps(sweep(), sweep({"fsdp:s4": 0.24}))
+    assert verdicts(found) == {"ddp r4": Change.TIE, "hsdp r2s2": Change.TIE, "fsdp s4": Change.SLOWER}
+    (slower,) = found.having(Change.SLOWER)
+    assert slower.relative is not None and slower.absolute is not None
+    assert slower.absolute.ratio == pytest.approx(0.2 / 0.24)
+    # the median cell did not change, so the relative change is the same
+    assert slower.relative.ratio == pytest.approx(0.2 / 0.24)
+    assert slower.step_time_s == pytest.approx((0.2, 0.24), rel=0.02)
+    assert slower.reason is None
+    assert found.exit_code == 1
+
+
+def test_a_faster_cell_is_faster() -> None:
+    found = compare_sweeps(sweep(), sweep({"fsdp:s4": 0.16}))
+    assert verdicts(found)["fsdp s4"] is Change.FASTER
+    assert found.exit_code == 0
+
+
+def test_what_changed_in_all_cells_is_said_to_be_common() -> None:
+    found = compare_sweeps(sweep(), sweep({text: 1.25 * time for text, time in TIMES.items()}))
+    assert verdicts(found) == dict.fromkeys(LABELS, Change.SLOWER)
+    assert found.common is not None and found.common.ratio == pytest.approx(0.8)
+    for cell in found.cells:
+        assert cell.relative is not None and cell.relative.ratio == pytest.approx(1)
+        assert cell.reason is not None and "as all cells together" in cell.reason
+
+
+def test_a_cell_that_lost_on_a_faster_machine_is_slower() -> None:
+    found = compare_sweeps(sweep(), sweep({"ddp:r4": 0.08, "hsdp:r2s2": 0.12, "fsdp:s4": 0.19}))
+    assert verdicts(found)["fsdp s4"] is Change.SLOWER
+
+
+def test_a_loss_below_the_stated_share_is_a_tie() -> None:
+    after = sweep({"fsdp:s4": 0.206})
+    assert verdicts(compare_sweeps(sweep(), after, Rule(slower=0.05)))["fsdp s4"] is Change.TIE
+    assert verdicts(compare_sweeps(sweep(), after, Rule(slower=0.02)))["fsdp s4"] is Change.SLOWER
+
+
+@pytest.mark.parametrize(("rounds", "enough"), [(1, False), (2, False), (3, False), (4, True)])
+def test_rounds_that_cannot_show_a_change_are_too_few(rounds: int, enough: bool) -> None:
+    found = compare_sweeps(sweep(rounds=rounds), sweep({"fsdp:s4": 2.0}, rounds=rounds))
+    assert verdicts(found)["fsdp s4"] is (Change.SLOWER if enough else Change.TOO_FEW)
+    if not enough:
+        assert f"{rounds} and {rounds} rounds can never show a change" in change_text(found)
+
+
+@pytest.mark.parametrize(
+    ("ground", "text"),
+    [
+        ({"torch": "2.14.0"}, "torch: 2.13.0 then, 2.14.0 now"),
+        ({"driver": "570"}, "driver: None then, 570 now"),
+        ({"device_names": ("H100",)}, "device_names: None then, H100 now"),
+    ],
+)
+def test_another_ground_is_refused_and_named_unless_it_is_compared_across(ground: dict[str, Any], text: str) -> None:
+    before, after = sweep(), sweep({"fsdp:s4": 0.24}, **ground)
+    found = compare_sweeps(before, after)
+    assert set(verdicts(found).values()) == {Change.INCOMPARABLE}
+    assert {cell.reason for cell in found.cells} == {text}
+    assert found.exit_code == 2
+    field = next(iter(ground))
+    assert f"cannot be compared: {text}; run both alike, or compare --across {field}" in change_text(found)
+    across = compare_sweeps(before, after, Rule(across=(field,)))
+    assert verdicts(across)["fsdp s4"] is Change.SLOWER
+    assert f"differs, and is compared across: {text}" in change_text(across)
+
+
+def test_other_hosts_and_another_commit_are_named_and_compared() -> None:
+    found = compare_sweeps(sweep(), sweep(hosts=("node7",), commit="fedcba9"))
+    assert [(d.field, d.refused) for d in found.differences] == [("commit", False), ("hosts", False)]
+    assert set(verdicts(found).values()) == {Change.TIE}
+
+
+def test_another_workload_is_refused() -> None:
+    plan = make_plan(rounds=5, global_batch=16)
+    found = compare_sweeps(sweep(), compare(plan, make_records(plan, TIMES)))
+    assert [d.text for d in found.refused] == ["global_batch: 8 then, 16 now"]
+
+
+def test_a_field_that_does_not_exist_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(UnknownNameError, match="unknown field to compare across 'gpu'; choose one of: model, "):
+        compare_sweeps(sweep(), sweep(), Rule(across=("gpu",)))
+
+
+def test_cells_of_one_sweep_only() -> None:
+    plan = make_plan(("ddp:r4", "fsdp:s4", "hsdp:r2s2", "tp:t4"), rounds=5)
+    records = make_records(plan, {"ddp:r4": 0.1, "fsdp:s4": 0.2, "tp:t4": 0.3})
+    after = compare(plan, replace_record(records, make_failed_record(plan, "fsdp:s4")))
+    found = compare_sweeps(sweep(), after)
+    assert verdicts(found) == {
+        "ddp r4": Change.TIE,
+        "fsdp s4": Change.BROKEN,
+        "hsdp r2s2": Change.BROKEN,
+        "tp t4": Change.NEW,
+    }
+    assert found.exit_code == 2
+    back = compare_sweeps(after, sweep())
+    assert verdicts(back)["tp t4"] is Change.GONE
+
+
+def test_a_cell_with_fewer_rounds_is_held_against_those_with_more() -> None:
+    """Three cells have six rounds, a fourth, which is slower by a fifth, only its first four."""
+    plan = make_plan(("ddp:r4", "fsdp:s4", "hsdp:r2s2", "tp:t4"), rounds=6)
+
+    def records(tp: float, drift: float) -> Comparison:
+        found = make_records(plan, {**TIMES, "tp:t4": tp})
+        for repeat in range(6):
+            for text, time in {**TIMES, "tp:t4": tp}.items():
+                steps = [time * (1 + drift * repeat)] * 20
+                found = replace_record(found, make_time_record(plan, text, repeat, steps=steps))
+        return compare(plan, [r for r in found if r.spec.layout.strategy != "tp" or r.spec.repeat < 4])
+
+    found = compare_sweeps(records(0.3, 0.05), records(0.36, 0.05))
+    assert verdicts(found) == {**dict.fromkeys(LABELS, Change.TIE), "tp t4": Change.SLOWER}
+    (slower,) = found.having(Change.SLOWER)
+    assert slower.rounds == (4, 4)
+    assert slower.relative is not None and slower.relative.ratio == pytest.approx(0.3 / 0.36)
+
+
+def test_two_cells_are_tested_by_the_clock_alone() -> None:
+    plan = make_plan(("ddp:r4", "fsdp:s4"), rounds=5)
+    before, after = (compare(plan, make_records(plan, {"ddp:r4": 0.1, "fsdp:s4": time})) for time in (0.2, 0.24))
+    found = compare_sweeps(before, after)
+    assert verdicts(found) == {"ddp r4": Change.TIE, "fsdp s4": Change.SLOWER}
+    assert all(cell.relative is None for cell in found.cells)
+
+
+def test_p_is_the_share_of_assignments_that_show_as_much() -> None:
+    """One cell, 3 and 3 rounds that do not overlap: 2 of the 20 assignments are as far apart."""
+    before, after = np.array([[0.0], [0.1], [0.2]]), np.array([[1.0], [1.1], [1.2]])
+    found = changes(before, after)
+    assert len(assignments(3, 3)) == math.comb(6, 3)
+    assert found.absolute.p.tolist() == [2 / 20]
+    assert smallest_p(3, 3) == 2 / 20
+    assert smallest_p(3, 4) == 1 / 35
+    assert found.absolute.value.tolist() == [pytest.approx(1.0)]
+
+
+def test_step_down_by_hand() -> None:
+    """Four assignments, two tests; the larger statistic is held against both, the smaller against itself."""
+    statistics = np.array([[3.0, 2.0], [1.0, 2.5], [3.5, 0.0], [0.5, 1.0]])
+    p = step_down(statistics, np.array([True, True]))
+    # 3.0 is reached by max(3.5, 0) and itself: 2 of 4; 2.0 among column 1 alone by 2.0 and 2.5: 2 of 4
+    assert p.tolist() == [0.5, 0.5]
+    assert step_down(statistics, np.array([False, True])).tolist() == [1.0, 0.5]
+
+
+def test_the_value_of_a_round_is_the_mean_of_its_middle_half() -> None:
+    times = [math.exp(x) for x in (0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 1000 / 2)]
+    assert round_value(times) == pytest.approx((2 + 4 + 5 + 6) / 4)
+
+
+def test_markdown_and_junit_say_the_same() -> None:
+    found = compare_sweeps(sweep(), sweep({"fsdp:s4": 0.24}))
+    text = change_markdown(found)
+    assert text.splitlines()[0] == "### :warning: `sweep` → `sweep`"
+    assert "| fsdp s4" in text and "-16.7% [" in text
+    root = ElementTree.fromstring(junit([found]))
+    (suite,) = root
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "0")
+    (failure,) = root.iter("failure")
+    assert failure.get("type") == "regression"
+    assert (failure.get("message") or "").startswith("slower, speed -16.7% [")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    for name, times in {"a": TIMES, "b": {**TIMES, "fsdp:s4": 0.24}}.items():
+        plan = make_plan(rounds=5).model_copy(update={"name": name})
+        store = SweepStore.create(tmp_path, plan)
+        for record in make_records(plan, times):
+            store.add(record)
+    return tmp_path
+
+
+def test_the_command(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    junit_file, markdown = results / "out" / "c.xml", results / "out" / "c.md"
+    more = ["--results", str(results), "--junit", str(junit_file), "--markdown", str(markdown)]
+    assert _run(["compare", "a", "b", "--json", *more]) == 1
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert {c["label"]: c["change"] for c in document["cells"]}["fsdp s4"] == "slower"
+    assert document["exit_code"] == 1
+    assert err.splitlines()[0] == "b against a"
+    assert err.splitlines()[1].startswith("REGRESSION: of 3 cells 1 slower, 2 tie; all cells together -")
+    assert ElementTree.parse(junit_file).getroot().tag == "testsuites"
+    assert markdown.read_text().startswith("### :warning: `a` → `b`")
+    assert _run(["compare", "b", "a", "--results", str(results)]) == 0
+    assert _run(["compare", "a", "a", "--results", str(results), "--markdown", "-"]) == 0
+    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith("- slower or faster: at least 2%")
+
+
+def test_wrong_use_is_an_object_with_json(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(["compare", "a", "nothing", "--results", str(results), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["exit_code"] == 2
+    assert err == f"meshsweep: {json.loads(out)['error']['message']}\n"
+    assert "no sweep folder" in err
+    assert _run(["compare", "a", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == "MissingParameter"
