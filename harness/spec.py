@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field
@@ -123,12 +125,18 @@ class RunSpec(Frozen):
     @property
     def run_id(self) -> str:
         """Content hash of the whole spec."""
-        return digest(self.model_dump(mode="json"), 16)
+        return _digest_of_json(self.model_dump_json(), 16)
 
     @property
     def cell_id(self) -> str:
         """Content hash without seed, repeat, steps and purpose: runs with the same cell_id are the same cell."""
-        return digest(self.model_dump(mode="json", exclude={"seed", "repeat", "steps", "purpose"}), 12)
+        return _digest_of_json(self.model_dump_json(exclude={"seed", "repeat", "steps", "purpose"}), 12)
+
+
+@lru_cache(maxsize=8192)
+def _digest_of_json(text: str, length: int) -> str:
+    """The digest of what ``text`` says, remembered: nights of one suite have the same specs."""
+    return digest(json.loads(text), length)
 
 
 class Launch(Frozen):

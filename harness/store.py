@@ -50,22 +50,34 @@ def read_model(path: Path, model: type[Model]) -> Model:
         StoreError: unreadable, not JSON, of a newer schema, or not of the model's form.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON ({error}); restore it from a copy or remove it") from error
-    version = data.get("schema_version") if isinstance(data, dict) else None
+    try:
+        read = model.model_validate_json(content)
+    except ValidationError as error:
+        raise _unreadable(path, content, model, error) from error
+    _refuse_newer(path, getattr(read, "schema_version", None))
+    return read
+
+
+def _unreadable(path: Path, content: bytes, model: type[Frozen], error: ValidationError) -> StoreError:
+    """Why ``content`` is not of the model's form, the plainest cause first."""
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as cause:
+        return StoreError(f"{path} is not JSON ({cause}); restore it from a copy or remove it")
+    _refuse_newer(path, data.get("schema_version") if isinstance(data, dict) else None)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "top level"
+    return StoreError(f"{path} is not a {model.__name__}: {where}: {first['msg']}; remove or restore it")
+
+
+def _refuse_newer(path: Path, version: object) -> None:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise StoreError(
             f"{path} has schema version {version}, this meshsweep reads up to {SCHEMA_VERSION}; upgrade meshsweep"
         )
-    try:
-        return model.model_validate_json(json.dumps(data))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "top level"
-        raise StoreError(f"{path} is not a {model.__name__}: {where}: {first['msg']}; remove or restore it") from error
 
 
 class SweepStore:
