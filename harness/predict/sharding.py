@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from harness.layout import Layout
 from harness.predict.parameters import Parameter, block_parameters, parameters
+from harness.predict.terms import ELEMENT_BYTES, compute_dtype
 from harness.workload import ModelShape
 
 PER_PARAMETER = frozenset({"fsdp", "hsdp", "fsdp_tp", "hsdp_tp", "manual_hsdp"})
 FLAT = frozenset({"fsdp1", "fsdp1_hybrid"})
-_FLAT_ALIGNMENT = 4  # elements of fp32: FlatParameter aligns each parameter to 16 bytes where use_orig_params is set
+_FLAT_ALIGNMENT_BYTES = 16  # of the compute dtype: FlatParameter aligns each parameter where use_orig_params is set
 
 
 class Part(NamedTuple):
@@ -69,7 +70,7 @@ def _part(layout: Layout, group: Sequence[Parameter], shard: int) -> Part:
     shapes = [one.split_shape(layout.mesh.tp) for one in group]
     count = layout.mesh.dp_shard
     if layout.strategy in FLAT:
-        return _flat(shapes, count, shard)
+        return _flat(shapes, count, shard, _FLAT_ALIGNMENT_BYTES // ELEMENT_BYTES[compute_dtype(layout)])
     rows = [prod(shape[1:]) for shape in shapes]
     held = sum(chunk(shape[0], count, shard) * row for shape, row in zip(shapes, rows, strict=True))
     # fully_shard pads dim 0 of each parameter to a multiple of the group's size
@@ -77,13 +78,16 @@ def _part(layout: Layout, group: Sequence[Parameter], shard: int) -> Part:
     return Part(held, stored, stored * count, len(shapes))
 
 
-def _flat(shapes: Sequence[tuple[int, ...]], count: int, shard: int) -> Part:
-    """FullyShardedDataParallel: one flat tensor a unit, padded to a multiple of the group's size."""
+def _flat(shapes: Sequence[tuple[int, ...]], count: int, shard: int, aligned: int) -> Part:
+    """FullyShardedDataParallel: one flat tensor a unit, padded to a multiple of the group's size.
+
+    Each parameter begins at a multiple of ``aligned`` elements.
+    """
     sizes = [prod(shape) for shape in shapes]
     starts, end = [], 0
     for size in sizes:
         starts.append(end)
-        end += ceil(size / _FLAT_ALIGNMENT) * _FLAT_ALIGNMENT
+        end += ceil(size / aligned) * aligned
     end = starts[-1] + sizes[-1]
     stored = ceil(end / count)
     low, high = shard * stored, (shard + 1) * stored
