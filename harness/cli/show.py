@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,31 +118,59 @@ def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("sweep", required=False)
+@click.argument("sweeps", nargs=-1, metavar="[SWEEP]...")
 @results_option
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Where to write; default the sweep's own report folder, for several sweeps RESULTS/side-by-side.",
+)
 @json_option
-def report(sweep: str | None, results: Path, as_json: bool) -> int:
-    """Compare a sweep's cells (default: the newest sweep) and write the report.
+def report(sweeps: tuple[str, ...], results: Path, output: Path | None, as_json: bool) -> int:
+    """Compare a sweep's cells (default: the newest sweep) and write the report; several sweeps side by side.
+
+    The folder holds report.html (one file, opens anywhere), report.md for a pull request, cells and samples as CSV,
+    cells as Parquet, comparison.json, and each picture as PNG and SVG.
 
     \b
-    Example:
+    Examples:
+      meshsweep report
       meshsweep report 20260102-030405-tiny-w4
+      meshsweep report tiny-w4 tiny-w8 --output scaling
     """
     from harness.store import SweepStore
 
-    show_report(SweepStore.open(sweep_folder(results, sweep)), as_json)
+    stores = [SweepStore.open(sweep_folder(results, sweep)) for sweep in sweeps or (None,)]
+    if len(stores) == 1:
+        show_report(stores[0], as_json, output)
+    else:
+        _show_reports(stores, output or results / "side-by-side", as_json)
     return 0
 
 
-def show_report(store: SweepStore, as_json: bool) -> Comparison:
+def show_report(store: SweepStore, as_json: bool, folder: Path | None = None) -> Comparison:
     """Compare a sweep's records, write its report, print the ranking and the report's path."""
     from harness.compare import compare
     from harness.report import render, write_report
 
     comparison = compare(store.plan(), store.records())
-    files = write_report(comparison, store.report_folder)
+    files = write_report(comparison, folder or store.report_folder)
     click.echo(render(comparison), err=as_json)
-    click.echo(f"\nreport: {files.markdown}", err=as_json)
+    click.echo(f"\nreport: {files.html}", err=as_json)
     if as_json:
         click.echo(comparison.model_dump_json(indent=1))
     return comparison
+
+
+def _show_reports(stores: Sequence[SweepStore], folder: Path, as_json: bool) -> None:
+    from harness.compare import compare, sentence
+    from harness.report import write_reports
+
+    comparisons = [compare(store.plan(), store.records()) for store in stores]
+    files = write_reports(comparisons, folder)
+    for comparison in comparisons:
+        click.echo(f"{comparison.plan.name}: {sentence(comparison)}", err=as_json)
+    click.echo(f"\nreport: {files.html}", err=as_json)
+    if as_json:
+        click.echo(json.dumps([c.model_dump(mode="json") for c in comparisons], indent=1))

@@ -15,6 +15,7 @@ from harness.topology import hostlist
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MAX_DRAWN = 512
 _MAX_GROUPS = 32
@@ -66,33 +67,40 @@ def contract_text(contract: MeshContract) -> str:
     return "\n".join([*lines, "", tabulate(rank_rows(contract), headers="keys", disable_numparse=True)])
 
 
-def draw(contract: MeshContract, path: Path) -> None:
-    """Draw one panel an axis, hosts as rows and devices as columns; ranks of one group share colour and letter.
+def figure(contract: MeshContract) -> Figure:
+    """One panel an axis, hosts as rows and devices as columns; ranks of one group share colour and letter.
 
     Raises:
-        UsageError: too many ranks to draw, or a file type that matplotlib does not know.
-        StoreError: the file cannot be written.
+        UsageError: too many ranks to draw.
     """
     if contract.world_size > MAX_DRAWN:
         raise UsageError(
             f"a picture shows at most {MAX_DRAWN} ranks and the mesh has {contract.world_size}; see --json"
         )
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     used = contract.used_axes() or AXES[-1:]
     widest = max(len(host.devices) for host in contract.hosts)
     width = max(4.0, _CELL_IN * 1.6 * widest + 1.4)
     height = max(2.2, _CELL_IN * len(contract.hosts) + 1.3)
-    figure = Figure(figsize=(width, height * len(used)), layout="constrained")
-    panels = figure.subplots(len(used), 1, squeeze=False)
+    drawn = Figure(figsize=(width, height * len(used)), layout="constrained")
+    panels = drawn.subplots(len(used), 1, squeeze=False)
     for panel, axis in zip(panels[:, 0], used, strict=True):
         _draw_axis(panel, contract, axis, widest)
-    figure.suptitle(f"mesh {contract.name} {contract.mesh.short}, digest {contract.digest}", fontsize=9)
+    drawn.suptitle(f"mesh {contract.name} {contract.mesh.short}, digest {contract.digest}", fontsize=9)
+    return drawn
+
+
+def draw(contract: MeshContract, path: Path) -> None:
+    """Write the figure; the name's end says which kind of file.
+
+    Raises:
+        UsageError: too many ranks to draw, or a file type that matplotlib does not know.
+        StoreError: the file cannot be written.
+    """
+    drawn = figure(contract)
     try:
-        figure.savefig(path, dpi=150)
+        drawn.savefig(path, dpi=150)
     except ValueError as error:
         raise UsageError(f"cannot draw {path}: {str(error).splitlines()[0]}; use a name that ends in .png") from None
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The only formatter: a comparison as text for a terminal, Markdown, CSV, JSON and pictures."""
+"""The only formatter: a comparison as text for a terminal, HTML, Markdown, CSV, JSON, Parquet and pictures."""
 
 from harness.report.console import render
-from harness.report.write import ReportFiles, write_report
+from harness.report.write import ReportFiles, write_report, write_reports
 
-__all__ = ["ReportFiles", "render", "write_report"]
+__all__ = ["ReportFiles", "render", "write_report", "write_reports"]

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
 
 from harness.report.canvas import BLUE, GREY, GRID, INK, ORANGE, SKY
 
@@ -14,18 +15,17 @@ if TYPE_CHECKING:
 
 # What a picture is drawn in -> the page's variable for it, so that a dark page has light lines.
 PAGE_COLOURS: Mapping[str, str] = {
-    INK: "ink",
+    INK.lower(): "ink",
     "#000000": "ink",
     "#ffffff": "page",
-    GRID: "grid",
-    GREY: "muted",
-    "#AAAAAA": "muted",
-    BLUE: "blue",
-    SKY: "sky",
-    ORANGE: "orange",
+    GRID.lower(): "grid",
+    GREY.lower(): "muted",
+    "#aaaaaa": "muted",
+    BLUE.lower(): "blue",
+    SKY.lower(): "sky",
+    ORANGE.lower(): "orange",
 }
-# Verdana is as wide as the font that the picture was laid out with, other fonts are narrower: nothing overlaps.
-_FONTS = "'DejaVu Sans', Verdana, Arial, sans-serif"
+_LARGEST = 1.75  # pixels a point, at most: a small picture need not fill the page
 
 
 def to_png(figure: Figure) -> bytes:
@@ -35,36 +35,45 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def to_svg(figure: Figure, name: str) -> bytes:
-    """The figure as a file of its own, with text as text; ``name`` keeps its ids apart from other pictures'."""
+def to_svg(figure: Figure) -> bytes:
+    """The figure as SVG, with text as text; the same bytes for the same figure and library versions."""
     import matplotlib
 
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "meshsweep"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     # XML has no control characters, but a label may
     return re.sub(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]", b"", buffer.getvalue())
 
 
-def to_inline_svg(figure: Figure, name: str, title: str) -> str:
-    """The figure as an ``<svg>`` element: no size of its own, ids of its own, the colours of the page around it.
+def inline(svg: bytes, name: str, title: str) -> str:
+    """An SVG file as an ``<svg>`` element that fills its place: ids of its own, the colours of the page around it.
 
-    ``title`` is plain text, what a screen reader says.
+    ``name`` keeps its ids apart from other pictures'; ``title`` is plain text, what a screen reader says.
     """
-    from xml.sax.saxutils import escape
+    text = svg.decode("utf-8")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], count=1, flags=re.DOTALL)
+    head, _, body = text.partition(">")
+    body = re.sub(r"<style.*?</style>", "", body, count=1, flags=re.DOTALL)  # it would style the whole page
+    body = re.sub(r"<[^>]*>", lambda tag: _for_page(tag.group(), name), body)
+    box = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+"', head)
+    assert box is not None, "matplotlib writes a viewBox"
+    size = f'{box.group()} style="max-width: {_LARGEST * float(box.group(1)):.0f}px" preserveAspectRatio="xMinYMin"'
+    start = f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" {size} role="img">'
+    return f"{start}<title>{escape(title)}</title>{body}"
 
-    svg = to_svg(figure, name).decode("utf-8")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    head, rest = svg.split(">", 1)
-    box = re.search(r'viewBox="[^"]+"', head)
-    head = f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" {box.group(0) if box else ""} role="img"'
-    # a text's own content cannot hold these: quotes and brackets in it are escaped
-    rest = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', rest)
-    rest = re.sub(r'xlink:href="#([^"]+)"', rf'xlink:href="#{name}-\1"', rest)
-    rest = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", rest)
-    for colour, variable in PAGE_COLOURS.items():
-        rest = re.sub(rf"((?:fill|stroke): ){colour}\b", rf"\1var(--{variable})", rest, flags=re.IGNORECASE)
-    rest = re.sub(r'(font: [^"]*?)(\'DejaVu Sans\'[^"]*)"', rf'\1{_FONTS}"', rest)
-    # text without a colour is black by default
-    rest = rest.replace("<text ", '<text fill="var(--ink)" ')
-    return f"{head}><title>{escape(title)}</title>{rest}"
+
+def _for_page(tag: str, name: str) -> str:
+    """One tag (never the text between tags, which may hold anything) with the page's ids, colours and font."""
+    tag = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', tag)
+    tag = re.sub(r'xlink:href="#([^"]+)"', rf'xlink:href="#{name}-\1"', tag)
+    tag = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", tag)
+    tag = re.sub(r"((?:fill|stroke): )(#[0-9a-fA-F]{6})\b", lambda m: m.group(1) + _colour(m.group(2)), tag)
+    tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
+    # text without a colour of its own would be black
+    return tag.replace("<text ", '<text fill="var(--ink)" ')
+
+
+def _colour(colour: str) -> str:
+    variable = PAGE_COLOURS.get(colour.lower())
+    return f"var(--{variable})" if variable else colour

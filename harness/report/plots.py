@@ -21,6 +21,7 @@ from harness.report.canvas import (
     separate_thousands,
 )
 from harness.report.frontier import draw_frontier
+from harness.report.mesh import draw_mesh
 from harness.report.tables import shown_cells
 from harness.report.units import bytes_unit, fold, plain, rate_unit, time_unit
 
@@ -121,7 +122,23 @@ PICTURES: Mapping[str, Callable[[Comparison], Figure | None]] = {
     "speed_memory": draw_frontier,
     "peak_memory": draw_memory,
     "checkpoint": draw_checkpoint,
+    "mesh": draw_mesh,
 }
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "tokens_per_s": "tokens per second of each layout with 95% intervals",
+    "speed_memory": "speed against peak memory, with the frontier",
+    "peak_memory": "peak memory of each layout",
+    "checkpoint": "checkpoint size, save and restore time of each layout",
+    "mesh": "mesh of the fastest layout on its hosts",
+    "together": "tokens per second of each layout in each sweep with 95% intervals",
+    "scaling": "tokens per second against world size, the best layout of each strategy, with 95% intervals",
+}
+
+
+def describe(name: str) -> str:
+    """What a picture shows, in a line."""
+    return DESCRIPTIONS.get(name, name.replace("_", " "))
 
 
 def _rows(cells: Sequence[CellResult], panels: int = 1) -> tuple[Figure, list[Axes]]:

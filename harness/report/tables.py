@@ -27,7 +27,7 @@ _MARKS: Mapping[Standing, tuple[str, str]] = {
     "stopped": ("s", "stopped early by the race"),
 }
 # the columns of the first table of a report; the others follow in a second one
-_MAIN = ("#", _LABEL, "speed", "95% interval", "against fastest", "MFU", "step", "memory", "ckpt")
+MAIN_TITLES = ("#", _LABEL, "speed", "95% interval", "against fastest", "MFU", "step", "memory", "ckpt")
 _FIRST_TO_GO = ("95% interval", "MFU", "ckpt", "save")  # what a narrow terminal misses least
 
 Value = TypeVar("Value")
@@ -97,8 +97,8 @@ def markdown_tables(comparison: Comparison) -> list[str]:
     if not cells:
         return []
     columns = table_columns(cells)
-    others = [c for c in columns if c.title not in _MAIN]
-    tables = [[c for c in columns if c.title in _MAIN], [c for c in columns if c.title == _LABEL] + others]
+    others = [c for c in columns if c.title not in MAIN_TITLES]
+    tables = [[c for c in columns if c.title in MAIN_TITLES], [c for c in columns if c.title == _LABEL] + others]
     return [_markdown_table(found, cells) for found in (tables if others else tables[:1])]
 
 

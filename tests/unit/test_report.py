@@ -26,7 +26,7 @@ from harness.report.frame import CELL_COLUMNS, SAMPLE_COLUMNS, cell_frame, sampl
 from harness.report.frontier import Point, _stairs, draw_frontier
 from harness.report.labels import Box, place_labels
 from harness.report.markdown import to_markdown
-from harness.report.picture_file import to_png, to_svg
+from harness.report.picture_file import inline, to_png, to_svg
 from harness.report.plots import draw, draw_speed
 from harness.report.tables import escape
 from harness.report.units import bytes_unit, fold, number, plain, rate_unit, time_unit
@@ -196,14 +196,16 @@ def test_write_report_leaves_a_whole_folder(mixed: Comparison, tmp_path: Path) -
     folder = tmp_path / "report"
     files = write_report(mixed, folder)
     names = {path.name for path in folder.iterdir()}
+    pictures = ("tokens_per_s", "speed_memory", "peak_memory", "checkpoint", "mesh")
     assert names == {
-        *("report.md", "cells.csv", "samples.csv", "comparison.json"),
-        *("tokens_per_s.png", "speed_memory.png", "peak_memory.png", "checkpoint.png"),
+        *("report.html", "report.md", "cells.csv", "cells.parquet", "samples.csv", "comparison.json"),
+        *(f"{name}.{end}" for name in pictures for end in ("png", "svg")),
     }
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in files.pictures)
     embedded = re.findall(r"\]\((\w+\.png)\)", files.markdown.read_text(encoding="utf-8"))
     assert embedded == [path.name for path in files.pictures]
     assert pd.read_csv(files.cells_csv)["cell"].tolist() == [c.label for c in mixed.cells]
+    pd.testing.assert_frame_equal(pd.read_parquet(files.cells_parquet), cell_frame(mixed))
     read = Comparison.model_validate(json.loads(files.comparison_json.read_text(encoding="utf-8")))
     assert read == mixed.model_copy(update={"samples": ()})
 
@@ -465,4 +467,4 @@ def test_any_figures_that_the_schema_allows_give_pictures(
     assert "tokens_per_s" in pictures
     assert all(to_png(picture).startswith(b"\x89PNG") for picture in pictures.values())
     for name, picture in pictures.items():
-        ElementTree.fromstring(to_svg(picture, name))
+        ElementTree.fromstring(inline(to_svg(picture), name, "<a>"))

@@ -1,0 +1,54 @@
+"""Tables of the page, as plain text in rows; the template escapes every cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from harness.compare import CellResult
+from harness.report.tables import MAIN_TITLES, MISSING, Column, table_columns
+
+
+class Head(NamedTuple):
+    """A column's title, its unit (empty for none), and whether its cells are numbers."""
+
+    title: str
+    unit: str
+    number: bool
+
+
+class Table(NamedTuple):
+    """Rows of texts under their heads. ``marked`` are the numbers of rows that stand out."""
+
+    caption: str
+    heads: tuple[Head, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: frozenset[int] = frozenset()
+
+
+def plain_table(caption: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table of words."""
+    return Table(caption, tuple(Head(t, "", False) for t in titles), tuple(tuple(r) for r in rows))
+
+
+def main_table(cells: Sequence[CellResult]) -> Table:
+    """The ranking: what a reader needs to choose."""
+    columns = [c for c in table_columns(cells) if c.title in MAIN_TITLES]
+    marked = frozenset(i for i, c in enumerate(cells) if c.rank == 1 or (c.rank is not None and c.tie))
+    return _table("Layouts, fastest first", columns, cells)._replace(marked=marked)
+
+
+def more_table(cells: Sequence[CellResult]) -> Table | None:
+    """Every other figure; None if there is none."""
+    columns = table_columns(cells)
+    others = [c for c in columns if c.title not in MAIN_TITLES]
+    labels = [c for c in columns if c.title == "layout"]
+    return _table("More figures of each layout", [*labels, *others], cells) if others else None
+
+
+def _table(caption: str, columns: Sequence[Column], cells: Sequence[CellResult]) -> Table:
+    return Table(
+        caption,
+        tuple(Head(c.title, c.unit, c.align == "right") for c in columns),
+        tuple(tuple(c.text(cell) or MISSING for c in columns) for cell in cells),
+    )
