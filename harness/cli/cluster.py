@@ -21,6 +21,7 @@ from harness.store import write_atomic
 from harness.sweep.drive import CANCEL
 from harness.topology import hostlist
 from harness.topology.model import Topology
+from harness.topology.speed import speed_lines
 
 COMMAND = "command.json"  # what started a sweep, so that one whose probe was cut short can be started again
 DETACHED_LOG = "detached.log"
@@ -108,6 +109,8 @@ def probed(folder: Path, options: SlurmOptions, device: str, ranks: int | None) 
     found = probe(folder / "probe", folder.name, options, device, slots, stop=(folder / CANCEL).exists)
     for node in found.nodes:
         click.echo(f"  {node.host}: {len(node.devices)} {node.devices[0].name or node.devices[0].kind}", err=True)
+    for line in speed_lines(found.measured):
+        click.echo(f"  {line}", err=True)
     if len(set(found.devices_per_node)) > 1 and options.nodelist is None:
         hosts = hostlist.compress([node.host for node in found.nodes])
         options = options.model_copy(update={"nodelist": hosts})

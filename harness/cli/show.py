@@ -11,6 +11,8 @@ import click
 
 from harness.cli.machine import gap_notes, machine_options, make_options
 from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
+from harness.errors import UsageError
+from harness.topology.model import Topology
 
 if TYPE_CHECKING:
     from harness.compare import Comparison
@@ -20,25 +22,38 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--from", "files", multiple=True, type=click.Path(path_type=Path), help="Read saved outputs instead.")
 @click.option("--source", default="auto", show_default=True, help="Which reader asks this machine.")
+@click.option("--measure", is_flag=True, help="Time the links inside this machine too, for a few seconds.")
 @json_option
-def topology(files: tuple[Path, ...], source: str, as_json: bool) -> int:
+def topology(files: tuple[Path, ...], source: str, measure: bool, as_json: bool) -> int:
     """Show the devices, links and islands of this machine, or of saved tool outputs.
 
     \b
     Examples:
       meshsweep topology
+      meshsweep topology --measure
       meshsweep topology --from topo.txt --json
     """
     from harness.cli.tables import topology_text
     from harness.topology.detect import detect, read_files
     from harness.topology.json_form import json_object
 
+    if measure and files:
+        raise UsageError("--measure times this machine's links, not those of saved files; take one of the two out")
     found = read_files(files) if files else detect(source)
+    if measure and isinstance(found, Topology):
+        found = _with_speeds(found)
     form = json_object(found)
     click.echo(topology_text(form), err=as_json)
     if as_json:
         click.echo(json.dumps(form, indent=1))
     return 0
+
+
+def _with_speeds(topology: Topology) -> Topology:
+    from harness.execute.link_speed import inside
+
+    speeds = inside(topology)
+    return topology.model_copy(update={"measured": speeds.inside, "warnings": (*topology.warnings, *speeds.faults)})
 
 
 @click.command()

@@ -20,6 +20,8 @@ from harness.record import RunRecord
 from harness.spec import SweepPlan
 from harness.store import SweepStore
 from harness.sweep.steps import next_launches, rankable
+from harness.topology.model import LinkSpeed
+from harness.topology.speed import speed_lines
 
 _FOLDED = 6
 
@@ -80,6 +82,7 @@ def plan_text(plan: SweepPlan) -> str:
         tabulate(rows, headers="keys"),
     ]
     lines += [f"pruned: {p.layout.text} [{p.rule}] {p.reason}" for p in plan.pruned]
+    lines += [f"measured {line}" for line in speed_lines(plan.topology.measured)]
     return "\n".join(lines)
 
 
@@ -120,6 +123,8 @@ def topology_text(form: Mapping[str, Any]) -> str:
         counts[name] = counts.get(name, 0) + 1
     if counts:
         lines.append("links: " + ", ".join(f"{n} pair{'s' * (n != 1)} {name}" for name, n in counts.items()))
+    speeds = [LinkSpeed.model_validate(one) for one in form.get("measured", ())]
+    lines += [f"measured {line}" for line in speed_lines(speeds)]
     if form.get("islands"):
         lines.append("islands: " + "  ".join("{" + ",".join(map(str, i)) + "}" for i in form["islands"]))
     if form.get("suggested_mesh"):

@@ -1,4 +1,5 @@
-"""The first job of a sweep on a cluster: every node says what it has, for the submitting machine cannot see it."""
+"""The first job of a sweep on a cluster: every node says what it has and how fast its links are, for the submitting
+machine cannot see it."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from pathlib import Path
 
 from harness.doctor.look import look
 from harness.errors import ExecutionError, TopologyError
+from harness.execute import link_speed
 from harness.execute.agent import Place
 from harness.execute.collect import job_cause
 from harness.execute.here import this_machine
+from harness.execute.link_speed import NodeSpeeds
 from harness.execute.slurm_jobs import adopt, submit_call
 from harness.execute.slurm_queue import Queue, SlurmJob
 from harness.failure import FailureClass
@@ -29,8 +32,11 @@ LIMIT_MIN = 10
 POLL_S = 0.5
 
 
-def probe_node(folder: str, device: str, slots: int | None) -> None:
-    """Write this node's topology. ``slots``: ranks of a node without a GPU; None: as many as Slurm gave it GPUs."""
+def probe_node(folder: str, device: str, slots: int | None, nodes: int) -> None:
+    """Write this node's topology and how fast its links are, one of ``nodes`` at the same time.
+
+    ``slots``: ranks of a node without a GPU; None: as many as Slurm gave it GPUs.
+    """
     place = Place.of_task(os.environ)
     gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
     found = this_machine(device, slots or (int(gpus) if gpus.isdigit() else None))
@@ -38,6 +44,10 @@ def probe_node(folder: str, device: str, slots: int | None) -> None:
     node = _with_switches(node.model_copy(update={"host": place.host}))
     topology = found.model_copy(update={"nodes": (node,)})
     write_atomic(_path(Path(folder), place.node), topology.model_dump_json(indent=1))
+    own = link_speed.inside(topology)
+    ring = link_speed.from_the_node_before(Path(folder), place.node, nodes, place.attempt)
+    both = own.model_copy(update={"incoming": ring.incoming, "faults": own.faults + ring.faults})
+    write_atomic(_speeds_path(Path(folder), place.node), both.model_dump_json(indent=1))
 
 
 def _with_switches(node: Node) -> Node:
@@ -51,6 +61,10 @@ def _with_switches(node: Node) -> Node:
 
 def _path(folder: Path, node: int) -> Path:
     return folder / f"topology.node{node}.json"
+
+
+def _speeds_path(folder: Path, node: int) -> Path:
+    return folder / f"speeds.node{node}.json"
 
 
 def probe_request(folder: Path, sweep: str, options: SlurmOptions) -> JobRequest:
@@ -77,16 +91,21 @@ def probe(
     """
 
     def done() -> bool:
-        return all(_path(folder, node).exists() for node in range(options.nodes))
+        paths = [path for node in range(options.nodes) for path in (_path(folder, node), _speeds_path(folder, node))]
+        return all(path.exists() for path in paths)
 
     if not done():
-        call = (probe_node, str(folder.absolute()), device, slots)
+        call = (probe_node, str(folder.absolute()), device, slots, options.nodes)
         _run(folder, probe_request(folder, sweep, options), options, call, done, stop)
     parts = [read_model(_path(folder, node), Topology) for node in range(options.nodes)]
+    speeds = [read_model(_speeds_path(folder, node), NodeSpeeds) for node in range(options.nodes)]
+    nodes = tuple(node for part in parts for node in part.nodes)
+    doubts = [*(text for part in parts for text in part.warnings), *(text for one in speeds for text in one.faults)]
     return Topology(
-        nodes=tuple(node for part in parts for node in part.nodes),
+        nodes=nodes,
         sources=tuple(dict.fromkeys(text for part in parts for text in part.sources)),
-        warnings=tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
+        warnings=tuple(dict.fromkeys(doubts)),
+        measured=link_speed.joined(nodes, speeds),
     )
 
 

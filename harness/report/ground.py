@@ -9,6 +9,7 @@ from harness.compare import Comparison
 from harness.record import Ground
 from harness.report.units import bytes_unit, number
 from harness.topology.model import Node
+from harness.topology.speed import speed_lines
 
 Facts = tuple[tuple[str, str], ...]  # (name, value)
 
@@ -50,9 +51,10 @@ def node_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
 
 
 def topology_facts(comparison: Comparison) -> Facts:
-    """Hosts, readers, and what the readers warn of."""
+    """Hosts, measured links, readers, and what the readers warn of."""
     topology = comparison.plan.topology
     found = [("hosts", grouped(map(_host, topology.nodes)))] if topology.nodes else []
+    found += [("measured", line) for line in speed_lines(topology.measured)]
     found += [("read from", ", ".join(topology.sources))] if topology.sources else []
     return (*found, *(("warning", warning) for warning in topology.warnings))
 

@@ -18,7 +18,7 @@ def json_object(found: Topology | ReadResult) -> dict[str, Any]:
 
     Always there: ``nodes``, ``links`` (each with its host), ``islands``, ``suggested_mesh`` ([groups, devices a
     group] or None), ``mesh_reason`` (None where the groups are the islands), ``warnings``, ``sources``. Slurm texts,
-    topology.conf and NCCL logs add keys of their own.
+    topology.conf, NCCL logs and measured links add keys of their own.
     Indices in ``links`` and ``islands`` are device indices of one node; ``nodes[].islands`` says of which.
     """
     result = found if isinstance(found, ReadResult) else ReadResult(topology=found)
@@ -45,6 +45,8 @@ def json_object(found: Topology | ReadResult) -> dict[str, Any]:
     document.update(_gres_totals(result.gres) if result.gres else {})
     document.update(_fabric(result.fabric) if result.fabric else {})
     document.update({"nccl": _nccl(result.nccl)} if result.nccl else {})
+    if topology.measured:
+        document["measured"] = [speed.model_dump(mode="json") for speed in topology.measured]
     if result.hostlists:
         document["hostlists"] = [{"text": one.text, "hosts": list(one.hosts)} for one in result.hostlists]
     return document

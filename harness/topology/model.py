@@ -91,12 +91,26 @@ class Node(Frozen):
     memory_bytes: int | None = None
 
 
+class LinkSpeed(Frozen):
+    """How one link carried bytes when it was measured, in one direction.
+
+    ``hosts``: the host that it lies in, or where it goes from and to. ``latency_s``: of a message without content.
+    """
+
+    link_class: LinkClass
+    hosts: tuple[str, ...] = Field(min_length=1, max_length=2)
+    bandwidth_bytes_per_s: float = Field(gt=0)
+    latency_s: float | None = Field(default=None, ge=0)
+    method: str
+
+
 class Topology(Frozen):
-    """Nodes in rank order. ``sources`` says which reader gave which facts."""
+    """Nodes in rank order. ``sources`` says which reader gave which facts; ``measured``: links that were timed."""
 
     nodes: tuple[Node, ...]
     sources: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    measured: tuple[LinkSpeed, ...] = ()
 
     @property
     def device_count(self) -> int:
