@@ -11,6 +11,7 @@ from harness.exposure import Exposure
 from harness.failure import FailureClass
 from harness.memory_kinds import RankMemory
 from harness.spec import SCHEMA_VERSION, Design, RunSpec
+from harness.startup import Startup
 
 Status = Literal["measured", "failed", "interrupted"]
 
@@ -104,6 +105,7 @@ class RunRecord(Frozen):
     started_at: str
     wall_s: float
     startup_s: float | None = None  # from the start of the launch to its first training step
+    startup: Startup | None = None
     ground: Ground | None = None
     timing: Timing | None = None
     gate: GateSamples | None = None

@@ -31,6 +31,7 @@ from harness.sweep.plan import make_plan
 
 if TYPE_CHECKING:
     from harness.compare import Comparison
+    from harness.topology.model import Topology
 
 _DEFAULTS = Settings()
 
@@ -194,7 +195,7 @@ def run(
         command=["meshsweep", *sys.argv[1:]],
         allow_cross_node_tp=allow_cross_node_tp,
         contract=contract,
-        env=_rank_env(work, use_gpus),
+        env=_rank_env(work, use_gpus, topology),
     )
     plan = plan.model_copy(update={"slurm": slurm})
     if dry_run:
@@ -261,8 +262,12 @@ def _show_probe(folder: Path, slurm: SlurmOptions) -> int:
     return 0
 
 
-def _rank_env(work: Work, use_gpus: str | None) -> dict[str, str]:
-    """Make CUDA number devices as the listings do, and show ranks only the chosen ones."""
+def _rank_env(work: Work, use_gpus: str | None, probed_nodes: Topology | None) -> dict[str, str]:
+    """Make CUDA number devices as the listings do, and show ranks only the chosen ones.
+
+    Raises:
+        UsageError: the devices chosen on a cluster cannot be had by one setting for all of its nodes.
+    """
     env = {}
     if work.workload.model_path is not None:
         # a resumed sweep finds the model wherever it is resumed
@@ -270,9 +275,17 @@ def _rank_env(work: Work, use_gpus: str | None) -> dict[str, str]:
     if work.ranks.device == "cpu":
         return env
     env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    if use_gpus is not None:
-        indices = [str(device.index) for node in work.topology.nodes for device in node.devices]
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(indices)
+    if use_gpus is None:
+        return env
+    chosen = [(node.host, [device.index for device in node.devices]) for node in work.topology.nodes]
+    if probed_nodes is not None:
+        given = {node.host: [device.index for device in node.devices] for node in probed_nodes.nodes}
+        if all(given[host][: len(indices)] == indices for host, indices in chosen):
+            # ranks take the first ones of what their job is given
+            return env
+        if len({tuple(indices) for _, indices in chosen}) > 1:
+            raise UsageError("--use-gpus names other devices on each node; on a cluster name the same on all, or 0-N")
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, chosen[0][1]))
     return env
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from statistics import median
 
 from harness.accelerators import peak_flops
 from harness.compare.checks import find_warnings
@@ -16,6 +17,7 @@ from harness.compare.race import race_of, with_savings
 from harness.compare.ranking import rank
 from harness.record import Ground, RunRecord
 from harness.spec import Pruned, SweepPlan
+from harness.startup import Startup
 from harness.stats import Summary, summarize
 
 
@@ -75,6 +77,7 @@ def _result(plan: SweepPlan, cell: Cell, verdict: Verdict, collected: Collected)
         mfu=_mfu(plan, cell, speed, rounds[0].record.ground) if speed else None,
         memory=_memory(cell.verify),
         checkpoint=_checkpoint(cell.verify),
+        startup=_startup(cell),
         unranked=_unranked(plan, cell, collected) if verdict.outcome == "measured" else None,
     )
 
@@ -142,6 +145,16 @@ def _memory(verify: RunRecord | None) -> MemoryPeak | None:
 def _checkpoint(verify: RunRecord | None) -> CheckpointCost | None:
     checkpoint = verify.checkpoint if verify else None
     return None if checkpoint is None else CheckpointCost(**checkpoint.model_dump(exclude={"folder"}))
+
+
+def _startup(cell: Cell) -> Startup | None:
+    records = [r.record for r in (*cell.rounds, *cell.elsewhere)] or ([cell.verify] if cell.verify else [])
+    known = [record.startup for record in records if record.startup is not None]
+    if not known:
+        return None
+    ranks = [one.ranks_s for one in known if one.ranks_s is not None]
+    timed = [one.first_timed_s for one in known if one.first_timed_s is not None]
+    return Startup(ranks_s=median(ranks) if ranks else None, first_timed_s=median(timed) if timed else None)
 
 
 def _grounds(collected: Collected) -> tuple[Ground, ...]:

@@ -12,6 +12,7 @@ from harness.gate import GateVerdict
 from harness.layout import Layout
 from harness.record import Failure, Ground
 from harness.spec import Design, SweepPlan
+from harness.startup import Startup
 from harness.stats import Ratio, Summary
 
 Outcome = Literal["measured", "pruned", "failed", "diverged", "not_run"]
@@ -57,6 +58,7 @@ class CellResult(Frozen):
         step_time: seconds, the slowest rank's time of each step, over all rounds.
         tokens_per_s: over all ranks; of measured cells only, as are ``tokens_per_s_per_rank`` and ``mfu``.
         mfu: model FLOP/s over the peak of all ranks, a fraction; None where the peak is unknown.
+        startup: medians over the timed rounds, else those of the verify run; what was started in company counts it.
         rank: 1 is fastest; None where the cell is not ranked, for the reason in ``unranked``.
         ratio_to_best: speed of this cell over the fastest cell's; None for the fastest itself.
         tie: whether this cell cannot be told apart from the fastest.
@@ -80,6 +82,7 @@ class CellResult(Frozen):
     mfu: float | None = None
     memory: MemoryPeak | None = None
     checkpoint: CheckpointCost | None = None
+    startup: Startup | None = None
     rank: int | None = None
     unranked: str | None = None
     ratio_to_best: Ratio | None = None

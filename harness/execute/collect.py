@@ -17,6 +17,7 @@ from harness.launch.progress import Position, read, started
 from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Timing
 from harness.slurm.verdict import WHOLE, Cause, setup_failure, weigh
 from harness.spec import Launch
+from harness.startup import Startup
 
 LOG_TAIL_LINES = 30
 MESSAGE_CHARS = 500
@@ -81,12 +82,25 @@ def _measurements(launch: Launch, index: int, samples: Samples, started_unix: fl
     checkpoint = _first(samples[0], "checkpoint", index)
     return {
         "startup_s": max(0.0, first_step["unix"] - started_unix) if first_step else None,
+        "startup": _startup(index, samples, started_unix),
         "ground": Ground.model_validate(ground["ground"]) if ground else None,
         "gate": GateSamples.model_validate(gate["gate"]) if gate else None,
         "checkpoint": Checkpoint.model_validate(checkpoint["checkpoint"]) if checkpoint else None,
         "memory": _memory(index, samples),
         "timing": _timing(launch, index, samples),
     }
+
+
+def _startup(index: int, samples: Samples, started_unix: float) -> Startup | None:
+    """What rank 0 noted; None of launches before this was noted."""
+    entered, warm = _first(samples[0], "entered", 0), _first(samples[0], "warmup", index)
+    if entered is None:
+        return None
+    timed = warm.get("unix") if warm else None
+    return Startup(
+        ranks_s=max(0.0, entered["unix"] - started_unix),
+        first_timed_s=None if timed is None else max(0.0, timed - started_unix),
+    )
 
 
 def _first(samples: list[dict[str, Any]], kind: str, index: int) -> dict[str, Any] | None:

@@ -236,14 +236,29 @@ def _wrong_device(one: RankFacts, wanted: DeviceContract, host: HostContract) ->
             if expected != actual:
                 yield _finding("device", one, wanted.text, f"{actual}{shown}")
             return
-    # a MIG name says nothing of indices, and is in no contract
-    if one.visible is not None and "MIG-" in one.visible:
+    # a name says nothing of indices where the contract does not know the names of its devices
+    named = one.visible is not None and one.visible.strip().startswith("GPU-")
+    if one.visible is not None and ("MIG-" in one.visible or (named and wanted.uuid is None)):
         return
     seen = _seen(one.visible, host)
     physical = seen[one.device] if one.device < len(seen) else None
-    if physical != wanted.index:
+    expected_index = _given(wanted.index, host, seen)
+    if physical != expected_index:
         found = f"GPU {physical}" if physical is not None else "none"
-        yield _finding("device", one, wanted.text, f"{found}{shown}")
+        expected = wanted.text if expected_index == wanted.index else f"GPU {expected_index}, in place of {wanted.text}"
+        yield _finding("device", one, expected, f"{found}{shown}")
+
+
+def _given(index: int, host: HostContract, seen: Sequence[int]) -> int:
+    """The device that stands for the contract's.
+
+    A job on any host may be given other devices of it than the contract lists; then the first that it sees stands
+    for the first that is listed, and so on.
+    """
+    listed = sorted(device.index for device in host.devices)
+    if host.host != ANY_HOST or set(listed) <= set(seen) or len(seen) < len(listed):
+        return index
+    return sorted(seen)[listed.index(index)]
 
 
 @lru_cache(maxsize=64)

@@ -61,6 +61,8 @@ CELL_COLUMNS: Columns = {
     "checkpoint_save_s": ("Float64", "time to save it, slowest rank, seconds"),
     "checkpoint_restore_s": ("Float64", "time to restore it into a fresh model, slowest rank, seconds"),
     "checkpoint_equal": ("boolean", "whether every restored tensor equals the saved one"),
+    "startup_ranks_s": ("Float64", "from a job's start on its nodes to all ranks in their process group, seconds"),
+    "startup_timed_s": ("Float64", "from a job's start on its nodes to the first timed step, seconds"),
     "gate_passed": ("boolean", "whether losses and gradient norms follow the reference"),
     "gate_first_bad_step": ("Int64", "first step outside the tolerance, counted from 0"),
     "gate_max_loss_error": ("Float64", "largest relative error of the loss"),
@@ -164,6 +166,7 @@ def _speed_values(cell: CellResult) -> dict[str, Any]:
 
 def _verify_values(cell: CellResult) -> dict[str, Any]:
     memory, checkpoint, gate, failure = cell.memory, cell.checkpoint, cell.gate, cell.failure
+    startup = cell.startup
     return {
         "peak_memory_bytes": memory and memory.peak_bytes,
         "peak_reserved_bytes": memory and memory.reserved_bytes,
@@ -174,6 +177,8 @@ def _verify_values(cell: CellResult) -> dict[str, Any]:
         "checkpoint_save_s": checkpoint and checkpoint.save_time_s,
         "checkpoint_restore_s": checkpoint and checkpoint.restore_time_s,
         "checkpoint_equal": checkpoint and checkpoint.equal,
+        "startup_ranks_s": startup and startup.ranks_s,
+        "startup_timed_s": startup and startup.first_timed_s,
         "gate_passed": gate and gate.passed,
         "gate_first_bad_step": gate and gate.first_bad_step,
         "gate_max_loss_error": gate and gate.max_loss_error,

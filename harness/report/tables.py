@@ -10,6 +10,7 @@ from typing import TypeVar
 from harness.compare import CellResult, CheckpointCost, Comparison, Estimate, MemoryPeak
 from harness.compare.wording import Standing, counted, percent_text, standing
 from harness.report.units import bytes_unit, fold, plain, rate_unit, time_unit
+from harness.startup import Startup
 from harness.stats import Summary
 
 MISSING = "-"
@@ -137,6 +138,7 @@ def table_columns(cells: Sequence[CellResult]) -> list[Column]:
         *_speed_columns(cells),
         *_memory_columns(cells),
         *_checkpoint_columns(cells),
+        *_startup_columns(cells),
     ]
     return [c for c in columns if any(c.text(cell) is not None for cell in cells)]
 
@@ -199,6 +201,21 @@ def _checkpoint_columns(cells: Sequence[CellResult]) -> list[Column]:
         column("files", "", lambda c: str(c.files), console=False),
         column("save", times.name, lambda c: times.text(c.save_time_s)),
         column("restore", times.name, lambda c: times.text(c.restore_time_s)),
+    ]
+
+
+def _startup_columns(cells: Sequence[CellResult]) -> list[Column]:
+    known = [c.startup for c in cells if c.startup]
+    times = time_unit(t for one in known for t in (one.ranks_s, one.first_timed_s) if t is not None)
+
+    def column(title: str, pick: Callable[[Startup], float | None]) -> Column:
+        return Column(
+            title, times.name, _of(lambda c: pick(c.startup) if c.startup else None, times.text), console=False
+        )
+
+    return [
+        column("ranks ready after", lambda one: one.ranks_s),
+        column("timed after", lambda one: one.first_timed_s),
     ]
 
 

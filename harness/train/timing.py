@@ -55,7 +55,7 @@ class Lane:
         return count >= settings.warmup_max_steps or (count >= settings.warmup_min_steps and self.steady)
 
     def report_warmup(self) -> None:
-        self.reports.sample("warmup", self.index, warmup_s=self.warmup_s, steady=self.steady)
+        self.reports.sample("warmup", self.index, warmup_s=self.warmup_s, steady=self.steady, unix=time.time())
 
     def time_step(self, cycle: int) -> None:
         """One timed step."""

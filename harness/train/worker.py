@@ -92,6 +92,7 @@ def run_launch(folder: Path) -> None:
     rank = dist.get_rank()
     device = torch.device("cpu") if launch.ranks.device == "cpu" else torch.device("cuda", torch.cuda.current_device())
     reporter = Reporter(folder, rank, launch)
+    reporter.sample("entered", 0, unix=time.time())
     for spec, contract in zip(launch.runs, launch.contracts, strict=False):
         check_mesh(contract, spec.layout.mesh)
     reporter.sample("ground", 0, ground=ground(device))

@@ -20,6 +20,7 @@ LEVEL = {
     "": 0,
     "workload": 1,
     "failure": 1,
+    "startup": 1,
     "accelerators": 1,
     "topology": 2,
     "layout": 3,

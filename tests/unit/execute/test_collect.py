@@ -15,6 +15,7 @@ from harness.launch.folder import LaunchOutcome, RankEnd, write_launch, write_ou
 from harness.launch.progress import ProgressWriter, create
 from harness.record import RunRecord
 from harness.spec import Design, Launch
+from harness.startup import Startup
 from harness.sweep.steps import next_launches
 from tests.unit.factories import layout, make_ground, make_plan
 
@@ -88,6 +89,7 @@ def test_a_finished_launch_gives_a_measured_record_a_run(folder: Folder) -> None
     assert status(records) == ["measured"] * 3
     assert [record.attempt for record in records] == [0, 1, 0]
     assert records[1].startup_s == 2.5
+    assert records[1].startup is None, "nobody noted when ranks were ready"
     assert records[1].ground == make_ground()
     timing = records[1].timing
     assert timing is not None
@@ -184,3 +186,15 @@ def test_a_line_cut_short_by_a_death_is_left_out(folder: Folder) -> None:
     with (folder.path / "rank0.jsonl").open("a") as file:
         file.write('{"kind": "step", "run": 0, "cyc')
     assert len(files.read_samples(folder.path, 0)) == 2
+
+
+def test_how_long_a_launch_took_to_get_going_counts_from_its_jobs_start(folder: Folder) -> None:
+    folder.sample(0, "entered", 0, unix=1_006.0)
+    folder.steps(0, (3, 3), done=True)
+    for rank in (0, 1):
+        folder.sample(rank, "warmup", 1, warmup_s=[0.1], steady=True, unix=1_009.5)
+        folder.sample(rank, "step", 1, cycle=0, step_time_s=0.1)
+    folder.end(RankEnd(rank=0), RankEnd(rank=1))
+    first, second, third = collect(folder.path, {})
+    assert second.startup == Startup(ranks_s=6.0, first_timed_s=9.5)
+    assert first.startup == third.startup == Startup(ranks_s=6.0)

@@ -188,3 +188,35 @@ def test_another_machine_or_a_missing_listing() -> None:
         update={"devices": tuple(d.model_copy(update={"kind": "cpu"}) for d in pairs("node0").devices)}
     )
     assert said(Topology(nodes=(cpu,)))[0] == "node0: device: expected GPU 0 (GPU-node0-0), cuda, found cpu"
+
+
+@pytest.mark.parametrize(
+    ("visible", "said"),
+    [
+        ("4,5,6,7", []),
+        ("2,3,6,7", []),
+        ("0,1,2,3", []),
+        ("0,1,2,3,4,5,6,7", []),
+        (
+            "5,4,6,7",
+            ["expected GPU 4, in place of GPU 0, found GPU 5", "expected GPU 5, in place of GPU 1, found GPU 4"],
+        ),
+    ],
+)
+def test_a_job_that_gets_another_part_of_a_host_is_as_good_as_the_listed_one(visible: str, said: list[str]) -> None:
+    everywhere = dict.fromkeys(range(8), visible)
+    found = texts(ANYWHERE, facts(ANYWHERE, visible=everywhere))
+    assert len(found) == 2 * len(said), "one for each host"
+    assert all(any(text in one for one in found) for text in said), found
+    # the contract of named hosts knows its devices by name
+    assert texts(CONTRACT, facts(visible=everywhere)) == []
+
+
+def test_a_job_that_gets_fewer_devices_than_the_contract_lists_is_refused() -> None:
+    found = texts(ANYWHERE, facts(ANYWHERE, visible=dict.fromkeys(range(8), "4,5,6")))
+    assert any("expected GPU 3, found none (CUDA_VISIBLE_DEVICES=4,5,6)" in one for one in found)
+
+
+def test_names_that_the_contract_does_not_know_say_nothing() -> None:
+    named = dict.fromkeys(range(8), "GPU-aaaa,GPU-bbbb,GPU-cccc,GPU-dddd")
+    assert texts(ANYWHERE, facts(ANYWHERE, visible=named)) == []
