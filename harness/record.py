@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.base import Frozen
+from harness.comms import Communicators
 from harness.exposure import Exposure
 from harness.failure import FailureClass
 from harness.memory_kinds import RankMemory
@@ -111,4 +112,5 @@ class RunRecord(Frozen):
     gate: GateSamples | None = None
     memory: Memory | None = None
     checkpoint: Checkpoint | None = None
+    comms: Communicators | None = None  # with --debug-comms
     exposure: Exposure | None = None

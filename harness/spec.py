@@ -140,12 +140,16 @@ def _digest_of_json(text: str, length: int) -> str:
 
 
 class Launch(Frozen):
-    """Runs that share one set of rank processes. ``contracts``: what each run's mesh must find, checked on ranks."""
+    """Runs that share one set of rank processes. ``contracts``: what each run's mesh must find, checked on ranks.
+
+    ``debug_comms``: keep the logs of what communicators use.
+    """
 
     launch_id: str
     runs: tuple[RunSpec, ...] = Field(min_length=1)
     design: Design
     contracts: tuple[MeshContract, ...] = ()
+    debug_comms: bool = False
 
     @property
     def ranks(self) -> Ranks:
@@ -180,6 +184,7 @@ class SweepPlan(Frozen):
     contract: MeshContract | None = None  # the user's own; else each layout's follows from the topology
     env: dict[str, str] = Field(default_factory=dict)  # set for the ranks
     slurm: SlurmOptions | None = None  # None: on this host
+    debug_comms: bool = False  # in verify launches; timed ones carry nothing
 
     @property
     def most_rounds(self) -> int:

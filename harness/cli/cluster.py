@@ -57,6 +57,11 @@ def cluster_options(command: Decorated) -> Decorated:
                 default="agent",
                 help=slurm_only + "starts ranks.",
             ),
+            click.option(
+                "--debug-comms",
+                is_flag=True,
+                help="Keep what NCCL or gloo says of its communicators, a log a rank and cell, and report transports.",
+            ),
             click.option("--detach", is_flag=True, help="Go on in the background; print the sweep's name and return."),
         )
     ):

@@ -197,7 +197,7 @@ def run(
         contract=contract,
         env=_rank_env(work, use_gpus, topology),
     )
-    plan = plan.model_copy(update={"slurm": slurm})
+    plan = plan.model_copy(update={"slurm": slurm, "debug_comms": bool(cluster["debug_comms"])})
     if dry_run:
         return _show_plan(plan, as_json)
     return _drive(SweepStore.create(results, plan), as_json)

@@ -9,6 +9,7 @@ from harness.compare.ground import ground_differences
 from harness.compare.models import CellResult, MeasurementWarning
 from harness.compare.race import RaceState
 from harness.compare.steps import STEP_CHECKS
+from harness.compare.transport import surprises, used_transports
 from harness.compare.wording import counted, listed
 from harness.record import Ground
 from harness.spec import SweepPlan
@@ -37,6 +38,7 @@ def find_warnings(
             _rounds(plan, results, {c.label for c in cells if c.elsewhere}, race),
             _lost(cells),
             _interrupted(cells),
+            _transports(plan, cells),
             _designs(results),
             _unpaired(results),
             _contradictions(results),
@@ -145,6 +147,13 @@ def _interrupted(cells: Sequence[Cell]) -> Warnings:
     if labels:
         cause = f"runs of {listed(labels)} were interrupted, and what they had measured by then is used"
         yield _warn("interrupted", labels, cause, "'meshsweep resume' runs them in full")
+
+
+def _transports(plan: SweepPlan, cells: Sequence[Cell]) -> Warnings:
+    for used, cause in surprises(used_transports(plan, cells)):
+        see = f"; see {used.log}" if used.log else ""
+        remedy = "its figures are those of that path; look at NCCL_P2P_DISABLE, NCCL_IB_DISABLE, NCCL_IB_HCA, drivers"
+        yield _warn("transport", (used.label,), cause, remedy + see)
 
 
 def _designs(results: Sequence[CellResult]) -> Warnings:

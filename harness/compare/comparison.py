@@ -15,6 +15,7 @@ from harness.compare.models import CellResult, CheckpointCost, Comparison, Estim
 from harness.compare.outcome import Verdict, decide, find_gate_reference
 from harness.compare.race import race_of, with_savings
 from harness.compare.ranking import rank
+from harness.compare.transport import group_transports
 from harness.record import Ground, RunRecord
 from harness.spec import Pruned, SweepPlan
 from harness.startup import Startup
@@ -54,6 +55,7 @@ def compare(plan: SweepPlan, records: Sequence[RunRecord]) -> Comparison:
             for rounds, counts in ((c.rounds, True), (c.elsewhere, False))
             for r in rounds
         ),
+        transports=group_transports(plan, collected.cells),
     )
 
 

@@ -91,6 +91,18 @@ class CellResult(Frozen):
     frontier: bool | None = None
 
 
+class GroupTransports(Frozen):
+    """What the communicators of one role in a cell used: ``groups`` of ``size`` ranks each."""
+
+    cell: str
+    role: str
+    groups: int
+    size: int
+    transports: tuple[str, ...]
+    rings: int | None
+    source: str
+
+
 class MeasurementWarning(Frozen):
     """Something that weakens the figures of ``cells`` (labels; empty: of the whole sweep)."""
 
@@ -126,6 +138,7 @@ class Comparison(Frozen):
 
     ``grounds`` are the distinct ones of the timed rounds, the one that was ranked first; ``gate_reference`` is the
     label of the layout whose losses all others were judged by. ``race`` is None where every layout ran every round.
+    label of the layout whose losses all others were judged by. ``transports`` are there with ``--debug-comms``.
     """
 
     plan: SweepPlan
@@ -134,6 +147,7 @@ class Comparison(Frozen):
     grounds: tuple[Ground, ...] = ()
     warnings: tuple[MeasurementWarning, ...] = ()
     race: RaceVerdict | None = None
+    transports: tuple[GroupTransports, ...] = ()
     samples: tuple[RoundSamples, ...] = Field(default=(), repr=False)
 
     @property

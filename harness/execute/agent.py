@@ -219,6 +219,7 @@ def _meet(group: RankGroup, part: Part) -> None:
         *(f"{WORKER}:enter", port, launch.ranks.world_size, launch.ranks.device, timeout_s),
         threads_per_rank(part),
         *(address, interface, part.place.attempt),
+        str(part.folder) if launch.debug_comms else "",
         timeout_s=MEET_WITHIN_S,
     )
 

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.comms import Communicators
 from harness.execute.classify import classify_exit, classify_text
+from harness.execute.comm_facts import communicators
 from harness.failure import FailureClass
 from harness.launch import folder as files
 from harness.launch.folder import LaunchOutcome
@@ -61,6 +63,7 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
                 started_at=datetime.fromtimestamp(started_unix, UTC).isoformat(timespec="milliseconds"),
                 wall_s=wall_s,
                 **_measurements(launch, index, samples, allocated_unix or started_unix),
+                comms=_comms(folder, launch, index, samples),
             )
         )
     return records
@@ -89,6 +92,10 @@ def _measurements(launch: Launch, index: int, samples: Samples, started_unix: fl
         "memory": _memory(index, samples),
         "timing": _timing(launch, index, samples),
     }
+
+
+def _comms(folder: Path, launch: Launch, index: int, samples: Samples) -> Communicators | None:
+    return communicators(folder, [_first(rank, "sockets", index) for rank in samples]) if launch.debug_comms else None
 
 
 def _startup(index: int, samples: Samples, started_unix: float) -> Startup | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from harness.compare import Comparison
+from harness.compare.models import GroupTransports
 from harness.record import Ground
 from harness.report.units import bytes_unit, number
 from harness.topology.model import Node
@@ -51,12 +52,19 @@ def node_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
 
 
 def topology_facts(comparison: Comparison) -> Facts:
-    """Hosts, measured links, readers, and what the readers warn of."""
+    """Hosts, measured links, what communicators used, readers, and what the readers warn of."""
     topology = comparison.plan.topology
     found = [("hosts", grouped(map(_host, topology.nodes)))] if topology.nodes else []
     found += [("measured", line) for line in speed_lines(topology.measured)]
+    found += [("communicators", _used(one)) for one in comparison.transports]
     found += [("read from", ", ".join(topology.sources))] if topology.sources else []
     return (*found, *(("warning", warning) for warning in topology.warnings))
+
+
+def _used(one: GroupTransports) -> str:
+    rings = f", {one.rings} rings" if one.rings else ""
+    paths = ", ".join(one.transports) or "nothing seen"
+    return f"{one.cell}, {one.role}, {one.groups} x {one.size} ranks: {paths}{rings} ({one.source})"
 
 
 def grouped(items: Iterable[str]) -> str:

@@ -31,6 +31,7 @@ def next_launches(plan: SweepPlan, records: Sequence[RunRecord], launched: int) 
                 runs=(run,),
                 design="launches",
                 contracts=(plan.contract_of(run.layout),),
+                debug_comms=plan.debug_comms,
             )
             for i, run in enumerate(verify, start=1)
         )

@@ -10,7 +10,7 @@ from harness.base import Frozen
 from harness.topology import cpulist
 from harness.topology.model import Device, Node, Topology
 
-_LINE = re.compile(
+LINE = re.compile(
     r"\b([A-Za-z0-9][\w.-]{0,254}):([0-9]{1,10}):([0-9]{1,10}) \[(-?[0-9]{1,5})\]\s"
     r"(.*?)NCCL (INFO|WARN|TRACE|ABORT)\s(.*)"
 )
@@ -23,8 +23,8 @@ _COMM = re.compile(
 _SIZES = re.compile(r"\bnRanks ([0-9]{1,7}) nNodes ([0-9]{1,7}) localRanks ([0-9]{1,5})", re.I)
 _RING = re.compile(r"(?:Channel|Ring) ([0-9]{1,4})(?:/([0-9]{1,4}))?\s*:((?:\s+[0-9]{1,7})+)\s*\Z")
 _RING_CUT = 20  # NCCL's line holds no more ranks than this
-_COLL = re.compile(r"\b([0-9]{1,4}) coll channels")
-_EDGE = re.compile(
+RINGS = re.compile(r"\b([0-9]{1,4}) coll channels")
+EDGE = re.compile(
     r"(?:Channel|Ring) [0-9/]+ ?: ([0-9]{1,7})(?:\[\w+\])? -> ([0-9]{1,7})(?:\[\w+\])?(?: \[\w+\])? via (\S.*?)"
     r"(?:\s+comm\b.*)?\s*\Z"
 )
@@ -79,14 +79,14 @@ class _Seen:
 
 def matches(text: str) -> bool:
     """Whether ``text`` holds lines of NCCL's or RCCL's debug log."""
-    return any(_LINE.search(line) for line in text.split("\n"))
+    return any(LINE.search(line) for line in text.split("\n"))
 
 
 def read(text: str) -> tuple[Topology, NcclFacts]:
     """The hosts of the log in rank order with the devices that it names, and its facts."""
     seen = _Seen()
     for line in text.split("\n"):
-        if found := _LINE.search(line):
+        if found := LINE.search(line):
             _take(seen, found)
     version = _VERSION.search(text)
     library = version.group(1) if version else "RCCL" if "rccl" in text.lower() else "NCCL"
@@ -138,13 +138,13 @@ def _take(seen: _Seen, found: re.Match[str]) -> None:
     if sizes := _SIZES.search(message):
         for key, value in zip(("nranks", "nodes", "local"), sizes.groups(), strict=True):
             seen.note(key, value)
-    if channels := _COLL.search(message):
+    if channels := RINGS.search(message):
         seen.note("channels", channels.group(1))
     if ring := _RING.search(message):
         number, of, members = ring.groups()
         seen.note("channels", of or str(int(number) + 1))
         seen.note("ring", str(len(members.split())) if len(members.split()) < _RING_CUT else None)
-    if edge := _EDGE.search(message):
+    if edge := EDGE.search(message):
         seen.edges[edge.group(3)] += 1
     if using := _USING.search(message):
         seen.networks.insert(0 if using.group(1) else len(seen.networks), using.group(1) or using.group(2))

@@ -20,7 +20,7 @@ def _line(name: str, method: str, found: Sequence[LinkSpeed]) -> str:
     speeds = [one.bandwidth_bytes_per_s for one in found]
     latencies = [one.latency_s for one in found if one.latency_s is not None]
     extent = f" ({rate(min(speeds))} to {rate(max(speeds))}, {len(found)} links)" if len(found) > 1 else ""
-    delay = f", latency {median(latencies) * 1e6:.3g} us" if latencies else ""
+    delay = f", latency {_short(median(latencies))}" if latencies else ""
     return f"{name}: {rate(median(speeds))}{extent}{delay}, by {method}"
 
 
@@ -28,3 +28,7 @@ def rate(bytes_per_s: float) -> str:
     """Bytes a second as links are rated, in powers of ten."""
     value, unit = (bytes_per_s / 1e9, "GB/s") if bytes_per_s >= 1e9 else (bytes_per_s / 1e6, "MB/s")
     return f"{value:.0f} {unit}" if value >= 99.5 else f"{value:.3g} {unit}"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from harness.launch.folder import read_launch
+from harness.train.comm_log import keep_log
 from harness.train.process_group import backend_of, leave, pick_device
 from harness.train.worker import run_launch
 
@@ -24,6 +25,8 @@ def main(folder: Path) -> None:
     os.dup2(log, 2)
     try:
         launch = read_launch(folder)
+        if launch.debug_comms:
+            keep_log(folder, rank)
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
         device = pick_device(launch.ranks.device, local_rank)
         dist.init_process_group(

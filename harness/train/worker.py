@@ -18,6 +18,7 @@ from harness.measure.ground import ground
 from harness.measure.memory import peak_memory
 from harness.spec import Launch, RunSpec
 from harness.train.checkpoint import measure_checkpoint
+from harness.train.comm_log import keep_log, sockets
 from harness.train.equivalence import gate_samples
 from harness.train.mesh_check import check_mesh
 from harness.train.process_group import join, pick_device
@@ -37,7 +38,7 @@ class Reporter:
         self._launch = launch
         self._progress = ProgressWriter(folder, rank, launch.ranks.per_node)
         self._file = (folder / f"rank{rank}.jsonl").open("a", encoding="utf-8")
-        self._stepped = False
+        self.debug_comms = launch.debug_comms
 
     def sample(self, kind: str, run: int, **values: Any) -> None:
         """Write one line; models become plain JSON."""
@@ -71,11 +72,17 @@ def enter(
     address: str = "127.0.0.1",
     interface: str = "",
     token: str = "",
+    log_folder: str = "",
 ) -> None:
-    """Join the process group of the launch's ranks. ``interface`` is for gloo, unless the environment names one."""
+    """Join the process group of the launch's ranks. ``interface`` is for gloo, unless the environment names one.
+
+    ``log_folder``: where NCCL writes its log; it writes none if empty.
+    """
     global _store
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     torch.set_num_threads(threads)
+    if log_folder:
+        keep_log(Path(log_folder), rank)
     if interface:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     if rank != 0:
@@ -123,5 +130,7 @@ def verify(index: int, spec: RunSpec, device: torch.device, reporter: Reporter, 
         session.close()
     reporter.at(index, "gate")
     reporter.sample("gate", index, gate=gate_samples(spec, device))
+    if reporter.debug_comms:
+        reporter.sample("sockets", index, **sockets())
     reporter.at(index, "done")
     reporter.sample("done", index)

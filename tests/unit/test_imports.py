@@ -21,6 +21,7 @@ LEVEL = {
     "workload": 1,
     "failure": 1,
     "startup": 1,
+    "comms": 1,
     "accelerators": 1,
     "topology": 2,
     "layout": 3,
