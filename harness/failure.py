@@ -22,3 +22,6 @@ class FailureClass(StrEnum):
     CRASH = "crash"  # the program died of something else
     LOST = "lost"  # no trace is left
     NONE = "none"  # healthy
+
+
+OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})

@@ -28,6 +28,7 @@ from harness.slurm.profile import SlurmOptions
 from harness.spec import Settings, SweepPlan
 from harness.store import SweepStore
 from harness.sweep.plan import make_plan
+from harness.sweep.prune import earlier_failures
 
 if TYPE_CHECKING:
     from harness.compare import Comparison
@@ -99,6 +100,9 @@ _DEFAULTS = Settings()
     help="How layouts are timed side by side.",
 )
 @click.option("--exhaustive", is_flag=True, help="Time every layout in every round, also plainly slower ones.")
+@click.option(
+    "--no-prune", is_flag=True, help="Run also what cannot fit, by prediction or after an earlier out-of-memory."
+)
 @click.option("--no-checkpoint", is_flag=True, help="Do not measure checkpoints.")
 @click.option("--keep-checkpoints", is_flag=True, help="Keep the checkpoints that are measured.")
 @click.option(
@@ -135,6 +139,7 @@ def run(
     seed: int,
     design: Literal["auto", "alternated", "blocks", "launches"],
     exhaustive: bool,
+    no_prune: bool,
     no_checkpoint: bool,
     keep_checkpoints: bool,
     run_timeout: float,
@@ -191,6 +196,8 @@ def run(
         seed=seed,
         design=design,
         race=not exhaustive,
+        memory_prune=not no_prune,
+        earlier=() if no_prune else earlier_failures(results),
         name=name,
         command=["meshsweep", *sys.argv[1:]],
         allow_cross_node_tp=allow_cross_node_tp,

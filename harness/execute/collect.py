@@ -11,7 +11,7 @@ from typing import Any
 from harness.comms import Communicators
 from harness.execute.classify import classify_exit, classify_text
 from harness.execute.comm_facts import communicators
-from harness.failure import FailureClass
+from harness.failure import OUT_OF_MEMORY, FailureClass
 from harness.launch import folder as files
 from harness.launch.folder import LaunchOutcome
 from harness.launch.job_file import JobEnd, read_job_file, read_job_logs
@@ -23,7 +23,6 @@ from harness.startup import Startup
 
 LOG_TAIL_LINES = 30
 MESSAGE_CHARS = 500
-OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
 
 Samples = list[list[dict[str, Any]]]  # a list of sample lines for each rank
 

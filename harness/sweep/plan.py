@@ -11,7 +11,9 @@ from harness.errors import UsageError
 from harness.layout import Layout, LayoutRequest, Mesh
 from harness.layout.candidates import candidates
 from harness.mesh.contract import MeshContract
+from harness.record import RunRecord
 from harness.spec import Design, Pruned, Ranks, Settings, SweepPlan, make_race
+from harness.sweep.prune import prune
 from harness.topology.model import Topology
 from harness.workload import Workload
 
@@ -26,6 +28,8 @@ def make_plan(
     seed: int = 0,
     design: Design | Literal["auto"] = "auto",
     race: bool = False,
+    memory_prune: bool = False,
+    earlier: Sequence[RunRecord] = (),
     name: str | None = None,
     command: Sequence[str] = (),
     allow_cross_node_tp: bool = False,
@@ -34,16 +38,22 @@ def make_plan(
 ) -> SweepPlan:
     """A plan of every candidate on exactly the devices of ``topology``, those that will run and those that will not.
 
-    ``race``: stop plainly slower layouts early, if the settings have rounds enough.
+    ``race``: stop plainly slower layouts early, if the settings have rounds enough. ``memory_prune``: leave out what
+    cannot fit, by prediction or by ``earlier`` runs that ran out of memory.
 
     Raises:
-        UsageError: a request is illegal, none leaves a legal layout, or none has the contract's mesh.
+        UsageError: a request is illegal, none leaves a legal layout, none has the contract's mesh, or none fits.
     """
     found = candidates(requests, workload, ranks.world_size, topology, allow_cross_node_tp=allow_cross_node_tp)
     layouts, pruned = found.layouts, [Pruned(layout=e.layout, rule=e.rule, reason=e.reason) for e in found.excluded]
     if contract is not None:
         layouts, others = _of_contract(layouts, contract)
         pruned += others
+    if memory_prune:
+        layouts, too_big = prune(layouts, workload, ranks, topology, earlier)
+        if not layouts:
+            raise UsageError(f"no layout fits: {too_big[0].layout.text}: {too_big[0].reason}")
+        pruned += too_big
     now = datetime.now(UTC)
     return SweepPlan(
         name=name or f"{now:%Y%m%d-%H%M%S}-{workload.model.name}-w{ranks.world_size}",

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from harness.compare.history import History
 from harness.compare.race import race_of
-from harness.failure import FailureClass
+from harness.failure import OUT_OF_MEMORY
 from harness.layout import Layout
 from harness.record import RunRecord
 from harness.spec import Design, Launch, RunSpec, SweepPlan
 
-OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
 DESIGNS: tuple[Design, ...] = ("alternated", "blocks", "launches")
 MEMORY_SHARE = 0.7
 
