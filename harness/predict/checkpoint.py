@@ -1,27 +1,72 @@
-"""Size of a sharded checkpoint with AdamW state, and how long it takes, from shapes and the storage's bandwidth."""
+"""Closed formulas of a checkpoint's bytes, files and reads, from shapes and mesh alone.
+
+A checkpoint holds parameters, AdamW's two moments of the same shapes (4 bytes an element: the master weights are fp32
+in every precision), and a 4-byte step a parameter. Each is stored once, whatever the mesh:
+
+    tensor bytes = 12 P + 4 n        P elements in n parameters
+
+What a rank holds is cut first over tp, then over dp_shard (``torch.chunk``'s rule, dim 0); replicas hold the same.
+Names, shapes and digests (headers and manifest) come on top and are no part of the formula; ``predict_checkpoint`` adds
+what they were measured to be.
+"""
 
 from __future__ import annotations
 
-from harness.base import Frozen
-from harness.layout import Layout
-from harness.predict.memory import ADAMW_STATES
-from harness.predict.parameters import parameters
-from harness.workload import Workload
+from collections.abc import Iterable
+from math import ceil
 
-FP32 = 4
-# torch.distributed.checkpoint wraps each tensor's shard as a file of torch.save's and lists it in .metadata.
-# Measured with torch 2.13: the slope of total bytes over the number of shards, and what one rank's has above it
-BYTES_PER_SHARD = 1_760
-BYTES_PER_TENSOR = 330
+from harness.base import Frozen
+from harness.checkpoint.ways import SaveWay
+from harness.errors import UnknownNameError
+from harness.layout import Layout
+from harness.layout.mesh import Mesh
+from harness.predict.parameters import Parameter, parameters
+from harness.workload import ModelShape, Workload
+
+BYTES = 4  # of an element of parameters, moments and steps
+TENSORS = {"parameters": BYTES, "exp_avg": BYTES, "exp_avg_sq": BYTES}
+# What headers and manifest take: the slope of measured metadata over the number of stored pieces, and what a parameter's
+# options take above it
+BYTES_PER_PIECE, BYTES_PER_PARAMETER = 245, 1_290
+PREDICTED: tuple[SaveWay, ...] = ("one_group", "spread", "per_rank", "full")
+
+
+class CheckpointSize(Frozen):
+    """What a checkpoint of a way is made of, in bytes of tensors.
+
+    Attributes:
+        unique_bytes: every tensor once.
+        duplicate_bytes: what is stored again.
+        files: tensor files, one a writing rank; the manifest comes on top.
+        read_by_each_bytes: storage reads at restore if each rank reads all that it needs.
+        read_once_bytes: the same if one rank reads and sends to the others.
+    """
+
+    way: SaveWay
+    mesh: str
+    bytes_by_kind: dict[str, int]
+    unique_bytes: int
+    duplicate_bytes: int
+    files: int
+    read_by_each_bytes: int
+    read_once_bytes: int
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.unique_bytes + self.duplicate_bytes
+
+    @property
+    def mean_file_bytes(self) -> float:
+        return self.stored_bytes / self.files
 
 
 class CheckpointPrediction(Frozen):
-    """One checkpoint of all ranks.
+    """One checkpoint of all ranks, saved by the default way.
 
     Attributes:
         tensor_bytes: parameters and both moments of every parameter, once each; exact.
-        total_bytes: with the format's own bytes.
-        files: one a rank and one of metadata; replicas are spread over ranks, so every rank writes.
+        total_bytes: with steps, headers and manifest.
+        files: one of each writing rank, and the manifest; one replica group writes.
         save_time_s, restore_time_s: None where the storage's bandwidth is unknown.
     """
 
@@ -37,22 +82,75 @@ def predict_checkpoint(
 ) -> CheckpointPrediction:
     """Bytes, files and times of one checkpoint; ``storage_bytes_per_s`` is of all ranks together.
 
-    A restore reads as many bytes as a save writes: ranks of a replica that read the same bytes find them cached.
+    A restore reads as many bytes as a save writes: one replica group reads and sends to the others.
     """
-    mesh = layout.mesh
-    all_parameters = parameters(workload.model)
-    tensors = (1 + ADAMW_STATES) * FP32 * sum(one.numel for one in all_parameters)
-    steps = FP32 * len(all_parameters)
-    shards = sum(
-        mesh.dp_shard * (mesh.tp if one.tp_dim is not None else 1) * (1 + ADAMW_STATES) + 1 for one in all_parameters
+    size = checkpoint_size(workload.model, layout.mesh)
+    found = parameters(workload.model)
+    pieces = sum(
+        len(TENSORS) * layout.mesh.dp_shard * (layout.mesh.tp if one.tp_dim is not None else 1) + 1 for one in found
     )
-    count = len(all_parameters) * (2 + ADAMW_STATES)
-    total = tensors + steps + BYTES_PER_TENSOR * count + BYTES_PER_SHARD * shards
+    total = size.unique_bytes + BYTES_PER_PIECE * pieces + BYTES_PER_PARAMETER * len(found)
     seconds = None if storage_bytes_per_s is None else total / storage_bytes_per_s
     return CheckpointPrediction(
-        tensor_bytes=tensors,
+        tensor_bytes=size.unique_bytes - size.bytes_by_kind["step"],
         total_bytes=total,
-        files=mesh.world_size + 1,
+        files=size.files + 1,
         save_time_s=seconds,
         restore_time_s=seconds,
     )
+
+
+def checkpoint_size(shape: ModelShape, mesh: Mesh, way: SaveWay = "one_group") -> CheckpointSize:
+    """Bytes, files and reads of the reference model's checkpoint with AdamW state.
+
+    Raises:
+        UnknownNameError: a way that has no formula.
+    """
+    if way not in PREDICTED:
+        raise UnknownNameError("way to save with a formula", way, PREDICTED)
+    found = parameters(shape)
+    elements = sum(p.numel for p in found)
+    by_kind = {kind: size * elements for kind, size in TENSORS.items()} | {"step": BYTES * len(found)}
+    unique = sum(by_kind.values())
+    held = [held_bytes(found, mesh, shard, tp) for shard in range(mesh.dp_shard) for tp in range(mesh.tp)]
+    everywhere = mesh.dp_replicate * sum(held)
+    # a rank that holds no element of any parameter still holds the steps, which the lowest rank writes
+    groups = max(1, sum(1 for size in held if size > BYTES * len(found)))
+    files = {
+        "per_rank": mesh.world_size,
+        "full": 1,
+        "one_group": groups,
+        "spread": groups * min(mesh.dp_replicate, 4 * len(found)),
+    }[way]
+    return CheckpointSize(
+        way=way,
+        mesh=mesh.signature,
+        bytes_by_kind=by_kind,
+        unique_bytes=unique,
+        duplicate_bytes=everywhere - unique if way == "per_rank" else 0,
+        files=files,
+        read_by_each_bytes=everywhere,
+        read_once_bytes=unique,
+    )
+
+
+def held_bytes(found: Iterable[Parameter], mesh: Mesh, shard: int, tp: int) -> int:
+    """Bytes of parameters, moments and steps on a rank at (dp_shard, tp) = (shard, tp)."""
+    elements = steps = 0
+    for parameter in found:
+        sizes = list(parameter.shape)
+        if parameter.tp_dim is not None:
+            sizes[parameter.tp_dim] = chunk_length(sizes[parameter.tp_dim], mesh.tp, tp)
+        sizes[0] = chunk_length(sizes[0], mesh.dp_shard, shard)
+        count = 1
+        for size in sizes:
+            count *= size
+        elements += count
+        steps += 1
+    return sum(TENSORS.values()) * elements + BYTES * steps
+
+
+def chunk_length(size: int, parts: int, index: int) -> int:
+    """Length of chunk ``index`` when ``size`` is cut into ``parts`` by ``torch.chunk``: full chunks first."""
+    length = ceil(size / parts)
+    return max(0, min(length, size - index * length))

@@ -30,6 +30,7 @@ LEVEL = {
     "traffic": 4,
     "exposure": 4,
     "memory_kinds": 5,
+    "checkpoint": 5,
     "spec": 5,
     "doctor": 6,
     "record": 6,

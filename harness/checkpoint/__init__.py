@@ -1,0 +1,1 @@
+"""Checkpoint folders: names, manifest, safetensors files, verification, conversion; what ranks do is in ``train``."""
