@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.base import Frozen
+from harness.checkpoint.measured import CheckpointParts
 from harness.comms import Communicators
 from harness.exposure import Exposure
 from harness.failure import FailureClass
@@ -77,6 +78,7 @@ class Checkpoint(Frozen):
     save_time_s: float  # slowest rank
     restore_time_s: float  # slowest rank, into a fresh model
     equal: bool  # every restored tensor equals the saved one on every rank
+    parts: CheckpointParts | None = None
 
 
 class Failure(Frozen):

@@ -146,7 +146,9 @@ def _memory(verify: RunRecord | None) -> MemoryPeak | None:
 
 def _checkpoint(verify: RunRecord | None) -> CheckpointCost | None:
     checkpoint = verify.checkpoint if verify else None
-    return None if checkpoint is None else CheckpointCost(**checkpoint.model_dump(exclude={"folder"}))
+    if checkpoint is None:
+        return None
+    return CheckpointCost(parts=checkpoint.parts, **checkpoint.model_dump(exclude={"folder", "parts"}))
 
 
 def _startup(cell: Cell) -> Startup | None:

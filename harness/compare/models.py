@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from harness.base import Frozen
+from harness.checkpoint.measured import CheckpointParts
+from harness.checkpoint.study import CheckpointStudy
 from harness.compare.race_verdict import RaceVerdict, Stopped
 from harness.gate import GateVerdict
 from harness.layout import Layout
@@ -44,6 +46,7 @@ class CheckpointCost(Frozen):
     save_time_s: float
     restore_time_s: float
     equal: bool
+    parts: CheckpointParts | None = None
 
 
 class CellResult(Frozen):
@@ -149,6 +152,7 @@ class Comparison(Frozen):
     race: RaceVerdict | None = None
     transports: tuple[GroupTransports, ...] = ()
     samples: tuple[RoundSamples, ...] = Field(default=(), repr=False)
+    checkpoint_study: CheckpointStudy | None = None  # every way and every pair of meshes, where they were measured
 
     @property
     def ranked(self) -> tuple[CellResult, ...]:

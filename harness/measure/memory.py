@@ -103,7 +103,7 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
         peak.reserved = torch.cuda.max_memory_reserved(device)
         return
     gc.collect()
-    _reset_rss_peak()
+    reset_rss_peak()
     with LiveTensors() as live:
         yield peak
     peak.method = "live tensors"
@@ -111,7 +111,8 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
     peak.rss = rss_peak()
 
 
-def _reset_rss_peak() -> None:
+def reset_rss_peak() -> None:
+    """Begin anew with the largest resident set, where /proc allows it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

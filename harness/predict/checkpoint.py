@@ -25,8 +25,8 @@ from harness.workload import ModelShape, Workload
 
 BYTES = 4  # of an element of parameters, moments and steps
 TENSORS = {"parameters": BYTES, "exp_avg": BYTES, "exp_avg_sq": BYTES}
-# What headers and manifest take: the slope of measured metadata over the number of stored pieces, and what a parameter's
-# options take above it
+# What headers and manifest take: the slope of measured metadata over the number of stored pieces, and what the options
+# of a parameter take above it
 BYTES_PER_PIECE, BYTES_PER_PARAMETER = 245, 1_290
 PREDICTED: tuple[SaveWay, ...] = ("one_group", "spread", "per_rank", "full")
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from harness.checkpoint.measured import CheckpointParts
 from harness.measure.clock import synchronise
 from harness.measure.memory import peak_memory
 from harness.record import Checkpoint, GateSamples
 from harness.spec import RunSpec
-from harness.train.checkpoint import measure_checkpoint
+from harness.train.checkpoint.measure import measure_checkpoint, measure_ways
 from harness.train.equivalence import gate_samples
 from harness.train.session import Batch, Session
 
@@ -67,6 +68,11 @@ def checkpoint(spec: RunSpec) -> Checkpoint:
     if dist.get_rank() == 0:
         shutil.rmtree(root, ignore_errors=True)
     return result
+
+
+def checkpoint_ways(spec: RunSpec, root: Path) -> CheckpointParts:
+    """Every way to save and to restore, in the folder ``root``."""
+    return measure_ways(spec, device(), MEMORY_STEPS, root)
 
 
 def gate(spec: RunSpec) -> GateSamples:

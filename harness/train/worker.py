@@ -16,8 +16,9 @@ from harness.launch.folder import read_launch
 from harness.launch.progress import ProgressWriter
 from harness.measure.ground import ground
 from harness.measure.memory import peak_memory
+from harness.mesh.contract import MeshContract
 from harness.spec import Launch, RunSpec
-from harness.train.checkpoint import measure_checkpoint
+from harness.train.checkpoint.measure import measure_checkpoint
 from harness.train.comm_log import keep_log, sockets
 from harness.train.equivalence import gate_samples
 from harness.train.mesh_check import check_mesh
@@ -105,13 +106,20 @@ def run_launch(folder: Path) -> None:
     reporter.sample("ground", 0, ground=ground(device))
     if launch.runs[0].purpose == "verify":
         for index, spec in enumerate(launch.runs):
-            verify(index, spec, device, reporter, folder)
+            verify(index, spec, device, reporter, folder, launch.contracts[index] if launch.contracts else None)
     else:
         time_launch(launch, device, reporter)
     dist.barrier()
 
 
-def verify(index: int, spec: RunSpec, device: torch.device, reporter: Reporter, folder: Path) -> None:
+def verify(
+    index: int,
+    spec: RunSpec,
+    device: torch.device,
+    reporter: Reporter,
+    folder: Path,
+    contract: MeshContract | None = None,
+) -> None:
     """Memory first, while the process is fresh; then the checkpoint of that very session; then the gate."""
     reporter.at(index, "build")
     with peak_memory(device) as peak:
@@ -124,7 +132,7 @@ def verify(index: int, spec: RunSpec, device: torch.device, reporter: Reporter, 
     reporter.sample("memory", index, method=peak.method, peak=peak.allocated, reserved=peak.reserved, rss=peak.rss)
     if spec.settings.checkpoint:
         reporter.at(index, "checkpoint")
-        checkpoint = measure_checkpoint(session, spec, device, MEMORY_STEPS, folder / "checkpoints")
+        checkpoint = measure_checkpoint(session, spec, device, MEMORY_STEPS, folder / "checkpoints", contract)
         reporter.sample("checkpoint", index, checkpoint=checkpoint)
     else:
         session.close()

@@ -8,6 +8,7 @@ from harness.execute.ranks import RankError
 from harness.gate import judge
 from harness.layout import STRATEGIES
 from harness.layout.legality import check_layout, meshes
+from harness.predict.checkpoint import checkpoint_size
 from harness.record import GateSamples
 from harness.workload import make_workload
 from tests.contract.conftest import GetGroup
@@ -80,11 +81,16 @@ def test_a_checkpoint_restores_every_tensor_into_a_fresh_model(text: str, rank_g
     checkpoint = rank_group(4).call(f"{REMOTE}:checkpoint", spec)[0]
     assert checkpoint.equal
     assert checkpoint.folder == f"step2-{spec.layout.mesh.signature}"
-    # Parameters and AdamW's two moments in fp32, each once whatever the layout. Each stored piece of a tensor has a
-    # container of up to 1.5 KiB, which weighs on so small a model; one replica too many would double the state.
-    state = 3 * 4 * spec.workload.model.param_count
-    pieces = 4 * 4 * (3 + 9 * spec.workload.model.n_layers)
-    assert state <= checkpoint.total_bytes <= state + 1536 * pieces
+    expected = checkpoint_size(spec.workload.model, spec.layout.mesh)
+    (save,) = checkpoint.parts.saves
+    assert save.sizes.bytes_by_kind == expected.bytes_by_kind
+    assert save.sizes.duplicate_bytes == 0
+    assert checkpoint.total_bytes == expected.unique_bytes + save.sizes.metadata_bytes
+    # fsdp1 cuts its flat parameter, and not each tensor, over ranks: more of them may hold a part
+    assert checkpoint.files == expected.files + 1
+    assert sum(size > 0 for size in save.written_bytes) == expected.files
+    for restored in checkpoint.parts.restores:
+        assert sum(restored.storage_bytes) <= checkpoint.total_bytes, "each byte is read once"
     assert checkpoint.save_time_s > 0
     assert checkpoint.restore_time_s > 0
 
