@@ -14,10 +14,12 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from harness.base import Frozen
+from harness.checkpoint.study import CheckpointStudy
 from harness.errors import StoreError
 from harness.record import RunRecord
 from harness.spec import SCHEMA_VERSION, SweepPlan
 
+CHECKPOINTS = "checkpoints.json"
 Model = TypeVar("Model", bound=Frozen)
 
 
@@ -172,6 +174,15 @@ class SweepStore:
                 return False
         except StoreError:
             return True
+
+    def add_checkpoint_study(self, study: CheckpointStudy) -> None:
+        """Keep a study of checkpoints with the sweep, in place of an earlier one."""
+        write_atomic(self.folder / CHECKPOINTS, study.model_dump_json(indent=1))
+
+    def checkpoint_study(self) -> CheckpointStudy | None:
+        """The sweep's study of checkpoints, None if none was made."""
+        path = self.folder / CHECKPOINTS
+        return read_model(path, CheckpointStudy) if path.is_file() else None
 
     def launches(self) -> list[Path]:
         """The folders of all launches so far, in their order."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import click
 
 from harness import __version__
+from harness.cli.checkpoint import checkpoint
 from harness.cli.classify import classify
 from harness.cli.compare import compare
 from harness.cli.doctor import doctor
@@ -29,13 +30,14 @@ def cli() -> None:
     """Measure data-parallel layouts (DDP, FSDP, HSDP, TP and their products) on this cluster and choose one.
 
     Exit codes of run and resume: 0 every cell was measured or pruned; 1 a cell failed, diverged or is missing; 130
-    interrupted. Of doctor, mesh check, compare and nightly: 1 findings, or a slower cell. Of all: 2 wrong use.
+    interrupted. Of doctor, mesh check, checkpoint verify, compare and nightly: 1 findings, or a slower cell. Of all: 2
+    wrong use.
     """
 
 
 for command in (
     *(topology, layouts, mesh, doctor, run, resume, cancel),
-    *(status, report, compare, classify, nightly),
+    *(status, report, compare, checkpoint, classify, nightly),
 ):
     cli.add_command(command)
 

@@ -164,12 +164,20 @@ def report(sweeps: tuple[str, ...], results: Path, output: Path | None, as_json:
     return 0
 
 
-def show_report(store: SweepStore, as_json: bool, folder: Path | None = None) -> Comparison:
-    """Compare a sweep's records, write its report, print the ranking and the report's path."""
+def compared(store: SweepStore) -> Comparison:
+    """A sweep's comparison, with its study of checkpoints if there is one."""
     from harness.compare import compare
-    from harness.report import render, write_report
 
     comparison = compare(store.plan(), store.records())
+    study = store.checkpoint_study()
+    return comparison if study is None else comparison.model_copy(update={"checkpoint_study": study})
+
+
+def show_report(store: SweepStore, as_json: bool, folder: Path | None = None) -> Comparison:
+    """Compare a sweep's records, write its report, print the ranking and the report's path."""
+    from harness.report import render, write_report
+
+    comparison = compared(store)
     files = write_report(comparison, folder or store.report_folder)
     click.echo(render(comparison), err=as_json)
     click.echo(f"\nreport: {files.html}", err=as_json)
@@ -179,10 +187,10 @@ def show_report(store: SweepStore, as_json: bool, folder: Path | None = None) ->
 
 
 def _show_reports(stores: Sequence[SweepStore], folder: Path, as_json: bool) -> None:
-    from harness.compare import compare, sentence
+    from harness.compare import sentence
     from harness.report import write_reports
 
-    comparisons = [compare(store.plan(), store.records()) for store in stores]
+    comparisons = [compared(store) for store in stores]
     files = write_reports(comparisons, folder)
     for comparison in comparisons:
         click.echo(f"{comparison.plan.name}: {sentence(comparison)}", err=as_json)

@@ -6,12 +6,31 @@ import re
 from collections.abc import Sequence
 
 from harness.compare import OUTCOMES, CellResult, Comparison, sentence
+from harness.report.checkpoints import checkpoint_section
 from harness.report.ground import Facts, ground_facts, node_rows, topology_facts, work_facts
 from harness.report.notes import MEANINGS, table_notes, unranked_notes
 from harness.report.page.several import SideBySide
 from harness.report.plots import describe
 from harness.report.race import race_lines, stopped_lines
-from harness.report.tables import escape, markdown_rows, markdown_tables
+from harness.report.tables import (
+    escape,
+    markdown_rows,
+    markdown_tables,
+)
+
+_ALT = {
+    "tokens_per_s": "tokens per second of each layout with 95% intervals",
+    "speed_memory": "speed against peak memory, with the frontier",
+    "peak_memory": "peak memory of each layout",
+    "checkpoint": "checkpoint size, save and restore time of each layout",
+    "checkpoint_matrix": "time to restore a checkpoint of each mesh on each other mesh",
+}
+_MEANINGS = {
+    "diverged": "Losses or gradient norms do not follow the reference: never to be chosen, however fast.",
+    "failed": "Ended by an error.",
+    "not_run": "No complete result yet.",
+    "pruned": "Ruled out before anything ran.",
+}
 
 
 def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
@@ -20,6 +39,7 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     blocks = [f"# {escape(plan.name)}", f"**{escape(sentence(comparison))}**", *_table(comparison)]
     blocks += [f"![{describe(path.removesuffix('.png'))}]({path})" for path in pictures]
     blocks += _race(comparison)
+    blocks += checkpoint_section(comparison)
     for outcome in OUTCOMES:
         if outcome != "measured" and (cells := comparison.with_outcome(outcome)):
             title = outcome.replace("_", " ").capitalize()

@@ -20,6 +20,7 @@ from harness.report.canvas import (
     new_figure,
     separate_thousands,
 )
+from harness.report.checkpoint_matrix import draw_checkpoint_matrix
 from harness.report.frontier import draw_frontier
 from harness.report.mesh import draw_mesh
 from harness.report.tables import shown_cells
@@ -123,6 +124,7 @@ PICTURES: Mapping[str, Callable[[Comparison], Figure | None]] = {
     "peak_memory": draw_memory,
     "checkpoint": draw_checkpoint,
     "mesh": draw_mesh,
+    "checkpoint_matrix": draw_checkpoint_matrix,
 }
 
 DESCRIPTIONS: Mapping[str, str] = {
