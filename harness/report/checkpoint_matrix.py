@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harness.checkpoint.study import Pair
 from harness.compare import Comparison
-from harness.report.canvas import FONT_SIZE, GREY, INK, heading, new_figure, to_png
+from harness.report.canvas import FONT_SIZE, GREY, INK, heading, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ROW_IN, FRAME_IN = 0.36, 2.2
 DARK = 0.55  # share of the colour scale above which text on it is white
 
 
-def draw_checkpoint_matrix(comparison: Comparison) -> bytes | None:
+def draw_checkpoint_matrix(comparison: Comparison) -> Figure | None:
     """Time to restore each pair; a pair that is unequal or cannot work says so in its place."""
     study = comparison.checkpoint_study
     if study is None or not study.pairs:
@@ -20,8 +24,8 @@ def draw_checkpoint_matrix(comparison: Comparison) -> bytes | None:
     return draw_pairs(study.pairs, heading(comparison, "Restore time, saved on one mesh and restored on another"))
 
 
-def draw_pairs(pairs: Sequence[Pair], title: str) -> bytes:
-    """The picture of ``pairs`` as PNG."""
+def draw_pairs(pairs: Sequence[Pair], title: str) -> Figure:
+    """The picture of ``pairs``."""
     import numpy as np
 
     sources = list(dict.fromkeys(p.source for p in pairs))
@@ -52,7 +56,7 @@ def draw_pairs(pairs: Sequence[Pair], title: str) -> bytes:
         "= every tensor, optimizer state and step equal, and training goes on; X not so; - cannot work (see the text)"
     )
     figure.text(0.01, 0.005, note, fontsize=FONT_SIZE, color=GREY, va="bottom")
-    return to_png(figure)
+    return figure
 
 
 def pair_word(pair: Pair) -> str:
