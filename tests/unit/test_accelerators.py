@@ -30,7 +30,7 @@ def test_known_names_have_their_datasheet_peak(name: str, bf16: float, fp32: flo
 
 
 @pytest.mark.parametrize(
-    "name", ["", "cpu", "NVIDIA H100", "NVIDIA H200X", "NVIDIA GH200 480GB", "Tesla V100-SXM2-16GB", "A100 of my own"]
+    "name", ["", "cpu", "NVIDIA H100", "NVIDIA H200X", "NVIDIA GB200", "Tesla V100-SXM2-16GB", "A100 of my own"]
 )
 def test_unknown_names_have_none(name: str) -> None:
     assert find_accelerator(name) is None

@@ -41,6 +41,7 @@ LEVEL = {
     "store": 7,
     "predict": 7,
     "launch": 8,
+    "score": 8,
     "compare": 8,
     "measure": 8,
     "report": 9,

@@ -1,0 +1,48 @@
+"""What a time prediction needs to know of one device, with where each number comes from."""
+
+from __future__ import annotations
+
+from harness.accelerators import Accelerator
+from harness.base import Frozen
+from harness.predict.software import Provenance
+
+MEASURED_SHARE = 0.80  # matrix products reach this share of the peak where nobody measured it; median of the catalogue
+POWER_EXPONENT = 0.5
+FP8_SHARE = 0.95  # of twice the bf16 rate
+# share of the measured maximum that a device keeps through a step, relative to an A100
+SUSTAINED = {"h100-sxm": 0.76, "b200": 0.58}
+
+
+class Device(Frozen):
+    """Rates of one device: FLOP/s and bytes/s. ``memory_bytes`` None is unknown."""
+
+    name: str
+    peak: float
+    attention: float
+    matmul: float
+    matmul_fp8: float
+    memory_bandwidth: float
+    memory_bytes: int | None
+    compute_units: int
+    provenance: Provenance = "nominal"
+    source: str
+
+
+def device_of(entry: Accelerator, *, power: float = 1.0) -> Device:
+    """A catalogue entry as a device. ``power``: this product's power limit over the catalogue's.
+
+    Under its power limit a device lowers its clock; the throughput of matrix products falls with a power of it.
+    """
+    derate = float(power**POWER_EXPONENT) * SUSTAINED.get(entry.key, 1.0)
+    matmul = (entry.matmul_flops or entry.bf16 * MEASURED_SHARE) * derate
+    return Device(
+        name=entry.name,
+        peak=entry.bf16,
+        attention=entry.bf16 * derate,
+        matmul=matmul,
+        matmul_fp8=matmul if entry.fp8 is None else matmul * FP8_SHARE * entry.fp8 / entry.bf16,
+        memory_bandwidth=entry.memory_bandwidth or 1e12,
+        memory_bytes=entry.memory_bytes,
+        compute_units=entry.compute_units or 100,
+        source=entry.source if entry.matmul_source is None else f"{entry.source}; {entry.matmul_source}",
+    )

@@ -1,0 +1,45 @@
+"""How well a training stack uses a device: few factors, each with where it comes from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from harness.base import Frozen
+
+Provenance = Literal["nominal", "measured", "fitted"]
+
+
+class Software(Frozen):
+    """Factors of one training stack.
+
+    Attributes:
+        matmul: reached share of the accelerator's measured matrix product, for large shapes.
+        attention: reached share of the accelerator's peak in fused attention, head dim 128, long sequences.
+        flash: whether scores stay on chip; without, they are written and read again.
+        passes: factor on the memory traffic of everything else (1: as counted in ``compute.py``).
+        host_s: time of the host for one block's forward and backward; no block is faster.
+        overlap_tp: share of tp's communication that compute hides.
+        overlap_dp: share of the data-parallel communication that compute hides, where it is long enough.
+        source: where the factors come from.
+    """
+
+    name: str
+    matmul: float
+    attention: float
+    passes: float = 1.0
+    host_s: float = 0.5e-3
+    overlap_tp: float = 0.0
+    overlap_dp: float = 1.0
+    flash: bool = True
+    provenance: Provenance = "nominal"
+    source: str
+
+
+NOMINAL = Software(
+    name="torch",
+    matmul=0.85,
+    attention=0.40,
+    overlap_tp=0.0,
+    overlap_dp=0.9,
+    source="typical of PyTorch with FlashAttention-2; nothing of it is measured here",
+)
