@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from harness.checkpoint.measured import CheckpointParts, RestoreCost, SaveCost
-from harness.checkpoint.study import LOSS_TOLERANCE, CheckpointStudy, LayoutStudy, Pair
-from harness.checkpoint.ways import RESTORE_WAYS, SAVE_WAYS, RestoreWay, SaveWay
+from harness.checkpoint.measured import CheckpointParts, DiskRate, RestoreCost, SaveCost
+from harness.checkpoint.study import LOSS_TOLERANCE, CheckpointStudy, Pair
+from harness.checkpoint.ways import RESTORE_WAYS, SAVE_WAYS
 from harness.compare import Comparison
 from harness.compare.checkpoints import Labelled, default_restore, explain
 from harness.layout.mesh import parse_mesh
 from harness.predict.checkpoint import checkpoint_size
-from harness.report.tables import MISSING, escape, markdown_rows, shown_cells
+from harness.report.tables import MISSING, shown_cells
 from harness.report.units import bytes_unit, number, time_unit
 from harness.workload import PRESETS
 
@@ -28,151 +29,125 @@ CLAIMED_MODEL = PRESETS["70b"]
 FLAT, MESHED = parse_mesh("s128"), parse_mesh("r8s16")
 
 
-def checkpoint_section(comparison: Comparison) -> list[str]:
-    """Blocks of Markdown; none if no checkpoint was measured with its parts."""
+class Part(NamedTuple):
+    """A part of the section as plain text: a table under its heads, then notes."""
+
+    title: str
+    titles: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def checkpoint_parts(comparison: Comparison) -> tuple[Part, ...]:
+    """The parts that have something to show."""
     cells = [
         Labelled(cell.label, cell.checkpoint.parts)
         for cell in shown_cells(comparison)
         if cell.checkpoint and cell.checkpoint.parts
     ]
     study = comparison.checkpoint_study
-    blocks: list[str] = []
-    if cells:
-        blocks += ["### What they are made of", sizes_table(cells), "### Saving and restoring", costs_table(cells)]
-        blocks += ["\n".join(f"- {escape(sentence)}" for sentence in explain(cells))]
+    found = [sizes_part(cells), costs_part(cells)] if cells else []
     if study is not None:
-        blocks += study_blocks(study)
-    if blocks:
-        blocks += ["### Two claims about meshes and checkpoints", claims_table(cells, study)]
-    return ["## Checkpoints", *blocks] if blocks else []
+        found += study_parts(study)
+    return (*found, claims_part(cells, study)) if found else ()
 
 
-def sizes_table(cells: Sequence[Labelled]) -> str:
+def sizes_part(cells: Sequence[Labelled]) -> Part:
     """Bytes by kind, metadata, duplicates, files and writers of each layout's default save."""
-    found = [sizes for cell in cells if (sizes := _first_save(cell).sizes)]
-    kinds = [kind for kind in KIND_WORDS if any(kind in sizes.bytes_by_kind for sizes in found)]
+    sized = [(cell.label, save, save.sizes) for cell in cells if (save := cell.parts.saves[0]).sizes]
+    kinds = [kind for kind in KIND_WORDS if any(sizes and kind in sizes.bytes_by_kind for _, _, sizes in sized)]
     rows = []
-    for cell in cells:
-        save = _first_save(cell)
-        sizes = save.sizes
-        if sizes is None:
-            continue
+    for label, save, sizes in sized:
+        assert sizes is not None
         written = [n for n in save.written_bytes or () if n > 0]
-        rows.append(
-            (
-                escape(cell.label),
-                *(f"{sizes.bytes_by_kind.get(kind, 0):,}" for kind in kinds),
-                f"{sizes.metadata_bytes:,}",
-                f"{sizes.duplicate_bytes:,}",
-                f"{sizes.total_bytes:,}",
-                str(sizes.files),
-                f"{len(written)} of {len(save.written_bytes or ())}" if written else MISSING,
-                f"{max(written):,}" if written else MISSING,
-            )
-        )
-    titles = [f"{KIND_WORDS[k]} (bytes)" for k in kinds]
-    return markdown_rows(
-        ("layout", *titles, "metadata", "duplicates", "total", "files", "ranks that write", "most of a rank"), rows
+        amounts = [sizes.bytes_by_kind.get(kind, 0) for kind in kinds]
+        amounts += [sizes.metadata_bytes, sizes.duplicate_bytes, sizes.total_bytes]
+        who = (MISSING, MISSING)
+        if written:
+            who = (f"{len(written)} of {len(save.written_bytes or ())}", f"{max(written):,}")
+        rows.append((label, *(f"{n:,}" for n in amounts), str(sizes.files), *who))
+    titles = (
+        *("layout", *(KIND_WORDS[kind] for kind in kinds), "metadata", "duplicates", "total bytes"),
+        *("files", "ranks that write", "most bytes of a rank"),
     )
+    return Part("What checkpoints are made of, bytes", titles, tuple(rows))
 
 
-def costs_table(cells: Sequence[Labelled]) -> str:
-    """Times, rates beside the disk's own, and how often each byte was read."""
-    times = time_unit(t for c in cells for t in (_first_save(c).time_s, *(r.time_s for r in c.parts.restores)))
+def costs_part(cells: Sequence[Labelled]) -> Part:
+    """Times, rates beside the disk's own, how often each byte was read, and why one is larger or slower."""
+    times = time_unit(t for c in cells for t in (c.parts.saves[0].time_s, *(r.time_s for r in c.parts.restores)))
     rows = []
     for cell in cells:
-        save, disk = _first_save(cell), cell.parts.disk
+        save, disk = cell.parts.saves[0], cell.parts.disk
         cold, warm = (next((r for r in cell.parts.restores if r.cache == cache), None) for cache in ("cold", "warm"))
         rows.append(
             (
-                escape(cell.label),
+                cell.label,
                 times.text(save.time_s),
                 _share(save.total_bytes / save.time_s, disk.write_bytes_per_s if disk else None),
                 times.text(cold.time_s) if cold else MISSING,
-                _share(sum(cold.storage_bytes) / cold.time_s, disk.read_cold_bytes_per_s if disk else None)
-                if cold
-                else MISSING,
+                _rate_share(cold, disk),
                 times.text(warm.time_s) if warm else MISSING,
                 f"{sum(cold.storage_bytes) / save.total_bytes:.2f}" if cold else MISSING,
                 _peak(cold),
             )
         )
-    return markdown_rows(
-        (
-            "layout",
-            f"save ({times.name})",
-            "of the disk's write rate",
-            f"restore, cold cache ({times.name})",
-            "of the disk's read rate",
-            f"restore, warm ({times.name})",
-            "times each byte is read",
-            "host memory on top, fullest rank",
-        ),
-        rows,
+    titles = (
+        *("layout", f"save, {times.name}", "of the disk's write rate", f"restore cold, {times.name}"),
+        *("of the disk's read rate", f"restore warm, {times.name}", "times each byte is read", "host memory on top"),
     )
+    return Part("Saving and restoring", titles, tuple(rows), tuple(explain(cells)))
 
 
-def study_blocks(study: CheckpointStudy) -> list[str]:
+def study_parts(study: CheckpointStudy) -> list[Part]:
     """Tables of all ways, and of pairs of meshes."""
-    blocks = []
-    measured = [one for one in study.layouts if one.parts is not None]
+    measured = [(one.layout, one.parts) for one in study.layouts if one.parts is not None]
+    found = []
     if measured:
-        blocks += ["### Ways to save", _meanings(SAVE_WAYS), saves_table(measured)]
-        blocks += ["### Ways to restore", _meanings(RESTORE_WAYS), restores_table(measured)]
-    blocks += [f"**{escape(one.layout)}** failed: {escape(one.error)}" for one in study.layouts if one.error]
+        found.append(saves_part([Labelled(*one) for one in measured]))
+        found.append(restores_part([Labelled(*one) for one in measured]))
+    errors = tuple(f"{one.layout} failed: {one.error}" for one in study.layouts if one.error)
+    if errors:
+        found.append(Part("Ways that could not be measured", notes=errors))
     if study.pairs:
-        blocks += ["### From any mesh onto any other", pairs_text(study.pairs), *_impossible(study.pairs)]
-    return blocks
+        found.append(Part("From any mesh onto any other", notes=(pairs_text(study.pairs), *_impossible(study.pairs))))
+    return found
 
 
-def saves_table(layouts: Sequence[LayoutStudy]) -> str:
-    """One row a layout and way."""
+def saves_part(layouts: Sequence[Labelled]) -> Part:
+    """One row a layout and way to save."""
     rows = []
-    for one in layouts:
-        assert one.parts is not None
-        for save in one.parts.saves:
-            name = (
-                save.way + (" behind training" if save.asynchronous else "") + ("" if save.digest else ", no SHA-256")
-            )
-            slow = f"{save.step_slowdown:.2f} x" if save.step_slowdown else MISSING
+    for label, parts in layouts:
+        for save in parts.saves:
+            behind = " behind training" if save.asynchronous else ""
             rows.append(
                 (
-                    escape(one.layout),
-                    name,
+                    label,
+                    f"{save.way}{behind}" + ("" if save.digest else ", no SHA-256"),
                     f"{save.total_bytes:,}",
                     f"{save.sizes.duplicate_bytes:,}" if save.sizes else MISSING,
                     str(save.sizes.files) if save.sizes else MISSING,
                     str(sum(n > 0 for n in save.written_bytes)) if save.written_bytes else MISSING,
                     number(save.blocking_s * 1e3),
                     number(save.time_s * 1e3),
-                    slow,
+                    f"{save.step_slowdown:.2f} x" if save.step_slowdown else MISSING,
                 )
             )
     titles = (
-        "layout",
-        "way",
-        "bytes",
-        "duplicates",
-        "files",
-        "writers",
-        "blocking (ms)",
-        "total (ms)",
-        "steps meanwhile",
+        *("layout", "way", "bytes", "duplicates", "files", "writers"),
+        *("blocking, ms", "total, ms", "steps meanwhile"),
     )
-    return markdown_rows(titles, rows)
+    return Part("Ways to save", titles, tuple(rows), tuple(f"{name}: {text}" for name, text in SAVE_WAYS.items()))
 
 
-def restores_table(layouts: Sequence[LayoutStudy]) -> str:
-    """One row a layout, way and state of the cache."""
+def restores_part(layouts: Sequence[Labelled]) -> Part:
+    """One row a layout, way to restore and state of the cache."""
     rows = []
-    for one in layouts:
-        assert one.parts is not None
-        for restore in one.parts.restores:
-            disk = one.parts.disk
-            limit = None if disk is None or restore.cache == "warm" else disk.read_cold_bytes_per_s
+    for label, parts in layouts:
+        for restore in parts.restores:
             rows.append(
                 (
-                    escape(one.layout),
+                    label,
                     restore.way,
                     restore.cache,
                     str(restore.threads or MISSING),
@@ -180,21 +155,14 @@ def restores_table(layouts: Sequence[LayoutStudy]) -> str:
                     f"{sum(restore.storage_bytes):,}",
                     f"{sum(restore.device_bytes):,}" if restore.device_bytes else MISSING,
                     f"{sum(restore.received_bytes):,}" if restore.received_bytes else MISSING,
-                    _share(sum(restore.storage_bytes) / restore.time_s, limit),
+                    MISSING if restore.cache == "warm" else _rate_share(restore, parts.disk),
                 )
             )
     titles = (
-        "layout",
-        "way",
-        "cache",
-        "threads",
-        "time (ms)",
-        "read from files",
-        "from the device",
-        "sent",
-        "of the disk's rate",
+        *("layout", "way", "cache", "threads", "time, ms", "read from files", "from the device"),
+        *("sent", "of the disk's rate"),
     )
-    return markdown_rows(titles, rows)
+    return Part("Ways to restore", titles, tuple(rows), tuple(f"{name}: {text}" for name, text in RESTORE_WAYS.items()))
 
 
 def pairs_text(pairs: Sequence[Pair]) -> str:
@@ -208,7 +176,7 @@ def pairs_text(pairs: Sequence[Pair]) -> str:
         f"the next steps follow those of training without interruption within {worst:.1e} (the tolerance is "
         f"{LOSS_TOLERANCE:.0e}, since another mesh adds up in another order; on the same mesh they are equal)."
     )
-    return text + (f" Not so: {escape(', '.join(bad))}." if bad else "")
+    return text + (f" Not so: {', '.join(bad)}." if bad else "")
 
 
 def _impossible(pairs: Sequence[Pair]) -> list[str]:
@@ -216,12 +184,10 @@ def _impossible(pairs: Sequence[Pair]) -> list[str]:
     for pair in pairs:
         if pair.reason is not None:
             reasons.setdefault(pair.reason, []).append(f"{pair.source} -> {pair.target}")
-    return (
-        ["\n".join(f"- {escape(', '.join(which))}: {escape(why)}" for why, which in reasons.items())] if reasons else []
-    )
+    return [f"{', '.join(which)}: {why}" for why, which in reasons.items()]
 
 
-def claims_table(cells: Sequence[Labelled], study: CheckpointStudy | None) -> str:
+def claims_part(cells: Sequence[Labelled], study: CheckpointStudy | None) -> Part:
     """What a mesh changes about a checkpoint and what it cannot change, by formula at 128 ranks and as measured."""
     flat, meshed = checkpoint_size(CLAIMED_MODEL, FLAT), checkpoint_size(CLAIMED_MODEL, MESHED)
     again = checkpoint_size(CLAIMED_MODEL, MESHED, "per_rank")
@@ -263,22 +229,21 @@ def claims_table(cells: Sequence[Labelled], study: CheckpointStudy | None) -> st
             "not a property of FSDP: see above what the time went into",
         ),
     ]
-    return markdown_rows(
-        ("claim", f"by formula: {CLAIMED_MODEL.name}, s128 -> r8s16", "measured here", "verdict"), rows
-    )
+    titles = ("claim", f"by formula: {CLAIMED_MODEL.name}, s128 -> r8s16", "measured here", "verdict")
+    return Part("Two claims about meshes and checkpoints", titles, tuple(rows))
 
 
 def _both(one: Labelled | None, other: Labelled | None, text: Callable[[SaveCost], str]) -> str:
     if one is None or other is None:
         return MISSING
-    return f"{text(_first_save(one))} -> {text(_first_save(other))} ({escape(one.label)} -> {escape(other.label)})"
+    return f"{text(one.parts.saves[0])} -> {text(other.parts.saves[0])} ({one.label} -> {other.label})"
 
 
 def _ratio(one: Labelled | None, other: Labelled | None, value: Callable[[CheckpointParts], float | None]) -> str:
     if one is None or other is None:
         return MISSING
     a, b = value(one.parts), value(other.parts)
-    return f"{a / b:.3f} x ({escape(one.label)} / {escape(other.label)})" if a and b else MISSING
+    return f"{a / b:.3f} x ({one.label} / {other.label})" if a and b else MISSING
 
 
 def _cold_s(parts: CheckpointParts) -> float | None:
@@ -294,17 +259,19 @@ def _reads(study: CheckpointStudy | None) -> str:
             if own and stock:
                 return (
                     f"{sum(stock.storage_bytes):,} -> {sum(own.storage_bytes):,} bytes, "
-                    f"{stock.time_s * 1e3:.0f} -> {own.time_s * 1e3:.0f} ms ({escape(layout.layout)})"
+                    f"{stock.time_s * 1e3:.0f} -> {own.time_s * 1e3:.0f} ms ({layout.layout})"
                 )
-    return "`meshsweep checkpoint measure` measures it"
-
-
-def _first_save(cell: Labelled) -> SaveCost:
-    return cell.parts.saves[0]
+    return "'meshsweep checkpoint measure' measures it"
 
 
 def _share(rate: float, limit: float | None) -> str:
     return f"{rate / limit:.0%}" if limit else MISSING
+
+
+def _rate_share(restore: RestoreCost | None, disk: DiskRate | None) -> str:
+    if restore is None or disk is None:
+        return MISSING
+    return _share(sum(restore.storage_bytes) / restore.time_s, disk.read_cold_bytes_per_s)
 
 
 def _peak(restore: RestoreCost | None) -> str:
@@ -312,7 +279,3 @@ def _peak(restore: RestoreCost | None) -> str:
         return MISSING
     unit = bytes_unit(restore.peak_rss_growth_bytes)
     return f"{unit.text(max(restore.peak_rss_growth_bytes))} {unit.name}"
-
-
-def _meanings(ways: Mapping[SaveWay, str] | Mapping[RestoreWay, str]) -> str:
-    return "\n".join(f"- `{name}`: {text}" for name, text in ways.items())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from harness.compare import OUTCOMES, CellResult, Comparison, sentence
-from harness.report.checkpoints import checkpoint_section
+from harness.report.checkpoints import checkpoint_parts
 from harness.report.ground import Facts, ground_facts, node_rows, topology_facts, work_facts
 from harness.report.notes import MEANINGS, table_notes, unranked_notes
 from harness.report.page.several import SideBySide
@@ -18,20 +18,6 @@ from harness.report.tables import (
     markdown_tables,
 )
 
-_ALT = {
-    "tokens_per_s": "tokens per second of each layout with 95% intervals",
-    "speed_memory": "speed against peak memory, with the frontier",
-    "peak_memory": "peak memory of each layout",
-    "checkpoint": "checkpoint size, save and restore time of each layout",
-    "checkpoint_matrix": "time to restore a checkpoint of each mesh on each other mesh",
-}
-_MEANINGS = {
-    "diverged": "Losses or gradient norms do not follow the reference: never to be chosen, however fast.",
-    "failed": "Ended by an error.",
-    "not_run": "No complete result yet.",
-    "pruned": "Ruled out before anything ran.",
-}
-
 
 def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     """The whole report; ``pictures`` are paths relative to it."""
@@ -39,7 +25,7 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     blocks = [f"# {escape(plan.name)}", f"**{escape(sentence(comparison))}**", *_table(comparison)]
     blocks += [f"![{describe(path.removesuffix('.png'))}]({path})" for path in pictures]
     blocks += _race(comparison)
-    blocks += checkpoint_section(comparison)
+    blocks += _checkpoints(comparison)
     for outcome in OUTCOMES:
         if outcome != "measured" and (cells := comparison.with_outcome(outcome)):
             title = outcome.replace("_", " ").capitalize()
@@ -48,6 +34,18 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
         blocks += ["## Warnings", _list([escape(w.text) for w in comparison.warnings])]
     blocks += ["## Ground", *_ground(comparison)]
     return "\n\n".join(blocks) + "\n"
+
+
+def _checkpoints(comparison: Comparison) -> list[str]:
+    parts = checkpoint_parts(comparison)
+    blocks = ["## Checkpoints"] if parts else []
+    for part in parts:
+        blocks.append(f"### {part.title}")
+        blocks += (
+            [markdown_rows(part.titles, [[escape(text) for text in row] for row in part.rows])] if part.rows else []
+        )
+        blocks += [_list([escape(note) for note in part.notes])] if part.notes else []
+    return blocks
 
 
 def side_by_side_markdown(together: SideBySide, comparisons: Sequence[Comparison], pictures: Sequence[str] = ()) -> str:

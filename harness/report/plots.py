@@ -132,6 +132,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "speed_memory": "speed against peak memory, with the frontier",
     "peak_memory": "peak memory of each layout",
     "checkpoint": "checkpoint size, save and restore time of each layout",
+    "checkpoint_matrix": "time to restore a checkpoint of each mesh onto each other mesh",
     "mesh": "mesh of the fastest layout on its hosts",
     "together": "tokens per second of each layout in each sweep with 95% intervals",
     "scaling": "tokens per second against world size, the best layout of each strategy, with 95% intervals",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from harness.compare import OUTCOMES, CellResult, Comparison
+from harness.report.checkpoints import checkpoint_parts
 from harness.report.ground import Facts, ground_facts, node_rows, topology_facts, work_facts
 from harness.report.notes import MEANINGS, table_notes, unranked_notes
 from harness.report.page.tables import Table, main_table, more_table, plain_table
@@ -72,7 +73,7 @@ def speed(comparison: Comparison, pictures: Pictures) -> Section | None:
 
 def other_pictures(_: Comparison, pictures: Pictures) -> Section | None:
     """Pictures that no section has asked for."""
-    claimed = {*_FIRST, *(name for section in PICTURED for name in section.names)}
+    claimed = {*_FIRST, *_CHECKPOINT, *(name for section in PICTURED for name in section.names)}
     shown = _shown(pictures, [name for name in pictures if name not in claimed])
     return Section("more-pictures", "More pictures", pictures=shown) if shown else None
 
@@ -119,18 +120,27 @@ def ground(comparison: Comparison, _: Pictures) -> Section:
     )
 
 
+def checkpoint(comparison: Comparison, pictures: Pictures) -> Section | None:
+    """Pictures, then what checkpoints are made of, what they cost, and why."""
+    parts = checkpoint_parts(comparison)
+    shown = _shown(pictures, _CHECKPOINT)
+    tables = tuple(plain_table(part.title, part.titles, part.rows) for part in parts if part.rows)
+    notes = tuple(plain(note) for part in parts for note in part.notes)
+    return Section("checkpoint", "Checkpoint", pictures=shown, tables=tables, notes=notes) if shown or parts else None
+
+
 _FIRST = ("tokens_per_s",)
+_CHECKPOINT = ("checkpoint", "checkpoint_matrix")
 PICTURED = (
     Pictured("frontier", "Speed against memory", ("speed_memory",)),
     Pictured("step", "Where a step goes", ("step_breakdown",)),
     Pictured("memory", "Memory", ("peak_memory", "memory_by_kind", "memory_heat")),
     Pictured("traffic", "Traffic", ("traffic", "traffic_by_axis", "traffic_by_link")),
-    Pictured("checkpoint", "Checkpoint", ("checkpoint",)),
     Pictured("prediction", "Predicted against measured", ("predicted",)),
     Pictured("mesh", "Mesh of the fastest layout", ("mesh",)),
 )
 MAKERS: tuple[Callable[[Comparison, Pictures], Section | None], ...] = (
-    *(speed, *(section.make for section in PICTURED), other_pictures),
+    *(speed, *(section.make for section in PICTURED), checkpoint, other_pictures),
     *(race, more_figures, not_ranked, warnings, ground),
 )
 
