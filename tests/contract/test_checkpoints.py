@@ -28,7 +28,7 @@ pytestmark = pytest.mark.distributed
 HERE = "tests.contract.checkpointing"
 MATRIX = "harness.train.checkpoint.matrix"
 FOUR = ("ddp:r4", "fsdp:s4", "hsdp:r2s2", "tp:t4", "fsdp_tp:s2t2", "ddp_tp:r2t2")
-EIGHT = ("fsdp:s8", "hsdp:r4s2", "hsdp_tp:r2s2t2")
+SMALLER = {"fsdp:s8": "fsdp:s4", "hsdp:r4s2": "hsdp:r2s2", "hsdp_tp:r2s2t2": "fsdp_tp:s2t2"}  # 8 <-> 4 ranks
 
 
 def test_every_pair_of_meshes_is_equal_and_trains_on(rank_group: GetGroup, tmp_path: Path) -> None:
@@ -38,15 +38,17 @@ def test_every_pair_of_meshes_is_equal_and_trains_on(rank_group: GetGroup, tmp_p
         found: Source = rank_group(ranks).call(f"{MATRIX}:save_source", make_spec(text), tmp_path / str(ranks))[0]
         return found
 
-    four = [saved(text, 4) for text in FOUR]
-    eight = [saved(text, 8) for text in EIGHT]
+    four = {text: saved(text, 4) for text in FOUR}
+    eight = {text: saved(text, 8) for text in SMALLER}
     pairs: list[Pair] = []
     for target in FOUR:
-        pairs += rank_group(4).call(f"{MATRIX}:restore_sources", make_spec(target), [*four, *eight])[0]
-    for target in EIGHT:
-        pairs += rank_group(8).call(f"{MATRIX}:restore_sources", make_spec(target), [four[0], four[2], four[5]])[0]
-    pairs += rank_group(1).call(f"{MATRIX}:restore_sources", make_spec("single"), [four[1], four[3], eight[2]])[0]
-    assert len(pairs) == 6 * 9 + 3 * 3 + 3
+        more = [eight[large] for large, small in SMALLER.items() if small == target]
+        pairs += rank_group(4).call(f"{MATRIX}:restore_sources", make_spec(target), [*four.values(), *more])[0]
+    for target, small in SMALLER.items():
+        pairs += rank_group(8).call(f"{MATRIX}:restore_sources", make_spec(target), [four[small]])[0]
+    last = [four["fsdp:s4"], four["tp:t4"], eight["hsdp_tp:r2s2t2"]]
+    pairs += rank_group(1).call(f"{MATRIX}:restore_sources", make_spec("single"), last)[0]
+    assert len(pairs) == 6 * 6 + 3 + 3 + 3
     assert all(pair.reason is None for pair in pairs)
     assert {(p.source, p.target): p.unequal for p in pairs if p.unequal} == {}
     assert {(p.source, p.target): p.loss_difference for p in pairs if not p.good} == {}
