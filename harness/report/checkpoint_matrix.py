@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ROW_IN, FRAME_IN = 0.36, 2.2
 NOTE = "= every tensor, optimizer state and step equal, and training goes on;  X not so;  - cannot work, see the text"
-DARK = 0.55  # share of the colour scale above which text on it is white
+DARK = 0.6  # share of the colour scale above which text on it is white
 
 
 def draw_checkpoint_matrix(comparison: Comparison) -> Figure | None:
