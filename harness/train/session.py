@@ -63,12 +63,19 @@ class Session:
         on_phase: called as each part of a step begins; does nothing unless somebody who counts sets it.
     """
 
-    def __init__(self, spec: RunSpec, device: torch.device, optimizer: OptimizerName, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        device: torch.device,
+        optimizer: OptimizerName,
+        seed: int | None = None,
+        context_type: type[Context] = Context,
+    ) -> None:
         self.spec, self.device = spec, device
         self.rank = ranks_by_slot(spec.layout.mesh, spec.layout.options.order)[dist.get_rank()]
         seed = spec.seed if seed is None else seed
         model_def = model_definition(spec.workload)
-        context = Context(spec.layout, model_def, device, full_tensors(model_def, seed))
+        context = context_type(spec.layout, model_def, device, full_tensors(model_def, seed))
         with torch.device("meta"):
             bare = model_def.build()
         check_definition(bare, context)

@@ -46,15 +46,20 @@ def full_tensors(definition: ModelDefinition, seed: int) -> FullTensor:
 
 def materialise(model: nn.Module, full: FullTensor, device: torch.device) -> None:
     """Give a model on the meta device its storage on ``device`` and its initial weights, in place."""
+    allocate(model, device)
+    with torch.no_grad():
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            _copy_part(tensor, full(clean_name(name), tensor))
+
+
+def allocate(model: nn.Module, device: torch.device) -> None:
+    """Give a model on the meta device its storage on ``device``, in place; tied parameters stay tied."""
     aliases = _aliases(model)
     model.to_empty(device=device)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for alias, name in aliases.items():
         module_name, _, leaf = alias.rpartition(".")
         setattr(model.get_submodule(module_name), leaf, parameters[name])
-    with torch.no_grad():
-        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            _copy_part(tensor, full(clean_name(name), tensor))
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:

@@ -1,0 +1,104 @@
+"""Traces on one process against closed formulas: two independent ways to the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+from torch.distributed.fsdp._fully_shard import _fsdp_common
+
+from harness.errors import UsageError
+from harness.layout import Layout
+from harness.layout.candidates import candidates
+from harness.predict.collectives import step_collectives
+from harness.predict.memory import predict_memory
+from harness.predict.trace import Trace, extend, trace, trace_blocks
+from harness.traffic import Collective
+from harness.workload import PRESETS, Workload
+from tests.unit.factories import layout
+
+
+def work(model: str, place: Layout, micro_batch: int = 2, seq_len: int = 64) -> Workload:
+    return Workload(model=PRESETS[model], global_batch=place.mesh.dp * micro_batch, seq_len=seq_len)
+
+
+def default_layouts(ranks: int) -> tuple[Layout, ...]:
+    return candidates((), Workload(model=PRESETS["tiny"], global_batch=16, seq_len=64), ranks).layouts
+
+
+@pytest.mark.parametrize("place", [*default_layouts(4), *default_layouts(8)], ids=lambda place: place.text)
+def test_what_is_traced_is_what_the_formula_says(place: Layout) -> None:
+    workload = work("tiny", place)
+    traced, expected = trace(place, workload), predict_memory(place, workload, kernels="cpu")
+    assert traced.collectives == step_collectives(place, workload)
+    assert traced.parameters_bytes == expected.parameters_bytes
+    assert traced.optimizer_bytes == expected.optimizer_bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("8b", "hsdp_tp:r16s8t8"),
+        ("70b", "hsdp:r128s8"),
+        ("8b", "fsdp:s16384"),
+        ("405b", "hsdp_tp:r128s16t8"),
+        ("70b", "fsdp_tp:s16t8+activation_checkpointing=full+precision=bf16"),
+    ],
+)
+def test_the_formula_holds_for_large_models_and_worlds(model: str, text: str) -> None:
+    place = layout(text)
+    workload = work(model, place, 1, 4096)
+    assert trace(place, workload).collectives == step_collectives(place, workload)
+
+
+@pytest.mark.parametrize("text", ["fsdp:s4", "hsdp_tp:r2s2t2", "ddp_tp:r2t2"])
+def test_each_block_from_the_second_on_adds_the_same(text: str) -> None:
+    """The second difference is zero: what 2 and 3 blocks say of 4 is what 4 blocks say."""
+    place = layout(text)
+    workload = work("small", place)
+    two, three, four = (trace_blocks(place, workload, blocks) for blocks in (2, 3, 4))
+    assert extend(two, three, 4) == four
+
+
+def test_fsdp_of_the_tiny_model_by_hand() -> None:
+    # a block: 4 x 64^2 of attention with half as many kv heads, 3 x 64 x 192, 2 norms; the root: 2 x 512 x 64, a norm
+    place = layout("fsdp:s4")
+    found = {(c.operation, c.phase, c.size_bytes): c.count for c in trace(place, work("tiny", place)).collectives}
+    block, root = 4 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 192 + 2 * 64), 4 * (2 * 512 * 64 + 64)
+    assert found == {
+        ("all_gather", "forward", root): 1,
+        ("all_gather", "forward", block): 2,
+        ("all_gather", "backward", block): 2,
+        ("reduce_scatter", "backward", block): 2,
+        ("reduce_scatter", "backward", root): 1,
+        ("all_reduce", "clipping", 4 * 21): 1,  # the norm of each of 2 x 9 + 3 gradients
+    }
+
+
+@pytest.mark.parametrize("text", ["fsdp:s128", "hsdp:r2s48", "fsdp:s6+reshard_after_forward=3"])
+def test_chunks_made_on_demand_are_those_that_fully_shard_makes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a dim does not divide, or has fewer rows than there are ranks."""
+    place = layout(text)
+    few = trace(place, work("tiny", place))
+    monkeypatch.setattr("harness.predict.trace._Chunks", _fsdp_common._chunk_with_empty)
+    assert trace(place, work("tiny", place)) == few
+
+
+def test_a_step_that_is_not_linear_in_blocks_is_refused() -> None:
+    gather = Collective(
+        operation="all_gather",
+        axis="dp_shard",
+        group_size=4,
+        dtype="float32",
+        phase="forward",
+        size_bytes=8,
+        count=2,
+    )
+    short = Trace(collectives=(gather,), parameters_bytes=1, gradients_bytes=1, optimizer_bytes=1, peak_bytes=1)
+    more = gather.model_copy(update={"operation": "all_reduce"})
+    with pytest.raises(UsageError, match="do not follow"):
+        extend(short, short.model_copy(update={"collectives": (gather, more)}), 80)
+
+
+def test_layouts_that_cannot_be_traced_say_why() -> None:
+    place = layout("fsdp1:s4")
+    with pytest.raises(UsageError, match="cuts real tensors"):
+        trace(place, work("tiny", place))
