@@ -17,6 +17,7 @@ from harness.cli.compare import compare
 from harness.cli.doctor import doctor
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
+from harness.cli.recommend import recommend
 from harness.cli.run import cancel, resume, run
 from harness.cli.score import score
 from harness.cli.show import layouts, report, status, topology
@@ -38,7 +39,7 @@ def cli() -> None:
 
 for command in (
     *(topology, layouts, mesh, doctor, run, resume, cancel),
-    *(status, report, compare, score, checkpoint, classify, nightly),
+    *(status, report, recommend, compare, score, checkpoint, classify, nightly),
 ):
     cli.add_command(command)
 

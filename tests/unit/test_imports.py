@@ -45,6 +45,7 @@ LEVEL = {
     "compare": 8,
     "measure": 8,
     "report": 9,
+    "recommend": 10,
     "train": 9,
     "execute": 9,
     "sweep": 10,

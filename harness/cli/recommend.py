@@ -1,0 +1,123 @@
+"""``meshsweep recommend``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.options import json_option, results_option, sweep_folder
+
+if TYPE_CHECKING:
+    from harness.recommend import Limits, Recommendation
+    from harness.spec import SweepPlan
+
+KINDS = ("torchrun", "torchtitan", "torchtitan-toml", "accelerate", "deepspeed", "megatron", "vllm")
+
+
+@click.command()
+@click.argument("sweep", required=False)
+@click.option(
+    "--objective",
+    type=click.Choice(["speed", "cost", "restore", "weighted"]),
+    default="speed",
+    show_default=True,
+    help="What is to be best: tokens/s, cost of a token, time to restore, or a product of --weights.",
+)
+@click.option("--weights", metavar="TERMS", help="For weighted: exponents of speed, restore, save, memory, checkpoint.")
+@click.option(
+    "--price-per-gpu-hour", "price", type=click.FloatRange(0, min_open=True), metavar="N", help="In any currency."
+)
+@click.option("--max-memory", metavar="SIZE", help="Memory of the fullest rank, such as 72GiB.")
+@click.option("--max-restore", metavar="TIME", help="Time to restore a checkpoint, such as 5min.")
+@click.option("--min-headroom", metavar="SHARE", help="Device memory that must stay free, such as 10%.")
+@click.option(
+    "--export",
+    "exports",
+    multiple=True,
+    metavar="KIND[=FILE]",
+    help=f"Write the winner as a ready file; repeatable. Kinds: {', '.join(KINDS)}.",
+)
+@results_option
+@json_option
+def recommend(
+    sweep: str | None,
+    objective: str,
+    weights: str | None,
+    price: float | None,
+    max_memory: str | None,
+    max_restore: str | None,
+    min_headroom: str | None,
+    exports: tuple[str, ...],
+    results: Path,
+    as_json: bool,
+) -> int:
+    """Choose a layout from a sweep (default: the newest) under constraints, and write it for a training tool.
+
+    Exit code 1: no layout meets the constraints, or none was measured.
+
+    \b
+    Examples:
+      meshsweep recommend
+      meshsweep recommend --max-memory 72GiB --max-restore 5min --min-headroom 10%
+      meshsweep recommend --objective cost --price-per-gpu-hour 2.50
+      meshsweep recommend --objective weighted --weights speed=1,restore=0.1
+      meshsweep recommend --export torchrun --export accelerate=fsdp.yaml
+    """
+    from harness.recommend import make_objective
+    from harness.recommend import recommend as decide
+    from harness.recommend.console import render
+    from harness.store import SweepStore
+
+    wanted = make_objective(objective, weights, price)
+    limits = _limits(max_memory, max_restore, min_headroom)
+    files = [_file_of(text) for text in exports]
+    store = SweepStore.open(sweep_folder(results, sweep))
+    plan = store.plan()
+    found = decide(plan, store.records(), wanted, limits)
+    click.echo(render(found), err=as_json)
+    written = {kind: _write(kind, path, found, plan, as_json) for kind, path in files} if found.winner else {}
+    if as_json:
+        document = {**found.model_dump(mode="json"), "exports": {kind: str(path) for kind, path in written.items()}}
+        click.echo(json.dumps(document, indent=1))
+    return 0 if found.winner else 1
+
+
+def _limits(max_memory: str | None, max_restore: str | None, min_headroom: str | None) -> Limits:
+    from harness.recommend import Limits
+    from harness.recommend.quantities import parse_share, parse_size, parse_time
+
+    return Limits(
+        max_memory_bytes=None if max_memory is None else parse_size(max_memory),
+        max_restore_s=None if max_restore is None else parse_time(max_restore),
+        min_headroom=None if min_headroom is None else parse_share(min_headroom),
+    )
+
+
+def _file_of(text: str) -> tuple[str, Path]:
+    """Kind and file of an ``--export``; the file must not exist, as it may hold a user's own settings."""
+    from harness.errors import UnknownNameError, UsageError
+    from harness.recommend.export import EXPORTS
+
+    kind, _, name = text.partition("=")
+    if kind not in EXPORTS:
+        raise UnknownNameError("export", kind, EXPORTS)
+    path = Path(name or EXPORTS[kind].file_name)
+    if path.exists():
+        raise UsageError(f"{path} exists; move it away, or write --export {kind}=OTHER_FILE")
+    return kind, path
+
+
+def _write(kind: str, path: Path, found: Recommendation, plan: SweepPlan, as_json: bool) -> Path:
+    from harness.recommend.export import Target, export
+    from harness.store import write_atomic
+
+    assert found.winner is not None, "asked for only where there is one"
+    file = export(kind, Target(found.winner.layout, plan))
+    write_atomic(path, file.text)
+    click.echo(f"\n{kind}: {path}", err=as_json)
+    for lost in file.lost:
+        click.echo(f"  not expressed: {lost}", err=as_json)
+    return path
