@@ -15,6 +15,7 @@ from harness.cli.checkpoint import checkpoint
 from harness.cli.classify import classify
 from harness.cli.compare import compare
 from harness.cli.doctor import doctor
+from harness.cli.history import history
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
 from harness.cli.recommend import recommend
@@ -39,7 +40,7 @@ def cli() -> None:
 
 for command in (
     *(topology, layouts, mesh, doctor, run, resume, cancel),
-    *(status, report, recommend, compare, score, checkpoint, classify, nightly),
+    *(status, report, recommend, compare, history, score, checkpoint, classify, nightly),
 ):
     cli.add_command(command)
 

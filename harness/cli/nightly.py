@@ -16,9 +16,11 @@ import click
 
 from harness.cli.compare import outcome_options
 from harness.cli.options import json_option, results_option
+from harness.errors import StoreError
 
 if TYPE_CHECKING:
     from harness.compare import Comparison
+    from harness.history.nights import History
 
 
 @click.command()
@@ -53,9 +55,10 @@ def nightly(
     from harness.compare.change import Rule, compare_sweeps
     from harness.nightly.prune import prune_logs
     from harness.nightly.suite import read_suite
-    from harness.nightly.summary import exit_code, summary
+    from harness.nightly.summary import exit_code, recent, summary
     from harness.report.changes import change_markdown
     from harness.report.changes import junit as to_junit
+    from harness.report.history import history_markdown
     from harness.store import SweepStore, write_atomic
 
     suite = read_suite(suite_name)
@@ -78,15 +81,30 @@ def nightly(
     prune_logs([*earlier, results / sweep], suite.keep_logs_days, suite.keep_logs_count)
     if junit is not None:
         write_atomic(junit, to_junit(changes))
-    text = summary(tonight, changes, code)
-    in_markdown = "\n".join([f"## {text.splitlines()[0]}", "", *map(change_markdown, changes)])
+    past = _history(results, suite.name)
+    text = summary(tonight, changes, code, past)
+    parts = [*map(change_markdown, changes), *([history_markdown(past, recent(past))] if past else [])]
+    in_markdown = "\n".join([f"## {text.splitlines()[0]}", "", *parts])
     if markdown is not None and str(markdown) != "-":
         write_atomic(markdown, in_markdown)
     click.echo(in_markdown if str(markdown) == "-" else text, err=as_json)
     if as_json:
         document = {"sweep": sweep, "exit_code": code, "verdicts": [v.model_dump(mode="json") for v in changes]}
+        document["history"] = past and past.model_dump(mode="json")
         click.echo(json.dumps(document, indent=1))
     return code
+
+
+def _history(results: Path, suite: str) -> History | None:
+    """Trends of the suite's nights; None, with a word on stderr, if one of them cannot be read."""
+    from harness.history.cache import read_tables
+    from harness.history.nights import history
+
+    try:
+        return history(read_tables(results, columns=("sweep",)).cells, f"{suite}-")
+    except StoreError as error:
+        click.echo(f"meshsweep: no history: {error}", err=True)
+        return None
 
 
 def _comparison(folder: Path) -> Comparison:

@@ -82,7 +82,7 @@ def round_values(rounds: Sequence[Mapping[str, Sequence[float]]], cells: Sequenc
 
 def changes(before: Array, after: Array) -> Changes:
     """Effects and p-values from the values (rounds, cells) of two sweeps; each cell has two rounds on each side."""
-    own = _welch(before, after)
+    own = welch(before, after)
     core = core_cells(before, after)
     kept = [side[~np.isnan(side[:, core]).any(axis=1)] for side in (before, after)]
     if core.sum() < FEWEST_CELLS or min(map(len, kept)) < 2:
@@ -94,9 +94,9 @@ def changes(before: Array, after: Array) -> Changes:
     statistics, counted = _statistics(kept[0], kept[1], [(whole - mean, core), (mean, None)])
     p = step_down(statistics, counted)
     split = len(kept[0])
-    against = _welch(*np.split(whole - mean, [split]))
+    against = welch(*np.split(whole - mean, [split]))
     relative = Effects(against.value - np.median(against.value[core]), against.error, against.degrees, p[:-1])
-    shared = _welch(*np.split(mean, [split]))
+    shared = welch(*np.split(mean, [split]))
     return Changes(own, relative, Effects(shared.value, shared.error, shared.degrees, p[-1:]))
 
 
@@ -172,7 +172,7 @@ def _statistic(values: Array, first: Mask, core: Mask | None) -> Array:
     return np.asarray(change / np.maximum(error, _ROUNDING))
 
 
-def _welch(before: Array, after: Array) -> Effects:
+def welch(before: Array, after: Array) -> Effects:
     """Difference of means with Welch's error and degrees of freedom (Welch 1947); p is not his."""
     value, error, degrees = (np.full(before.shape[1], np.nan) for _ in range(3))
     for column in range(before.shape[1]):

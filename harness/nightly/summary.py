@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from harness.compare import Comparison, sentence
 from harness.compare.change import Change, SweepChange
+from harness.history.nights import History
+from harness.history.trend import FEWEST_NIGHTS
 from harness.report.changes import WORDS, cell_text, effect_text, ordered
+from harness.report.history import event_lines, heading
+
+RECENT_DAYS = 28
+
+
+def recent(past: History) -> int:
+    """Number of the first night of the last RECENT_DAYS."""
+    edge = past.nights[-1].created_at - timedelta(days=RECENT_DAYS)
+    return next(number for number, night in enumerate(past.nights) if night.created_at >= edge)
 
 
 def exit_code(tonight: Comparison, changes: Sequence[SweepChange]) -> int:
@@ -19,8 +31,8 @@ def exit_code(tonight: Comparison, changes: Sequence[SweepChange]) -> int:
     return 1 if any(change.having(Change.SLOWER) for change in changes) else 0
 
 
-def summary(tonight: Comparison, changes: Sequence[SweepChange], code: int) -> str:
-    """One line of outcome, the ranking's sentence, then what changed against each earlier sweep."""
+def summary(tonight: Comparison, changes: Sequence[SweepChange], code: int, past: History | None = None) -> str:
+    """Outcome, the ranking's sentence, what changed against each earlier sweep, and what changed in the last weeks."""
     lines = [f"meshsweep nightly {tonight.plan.name}: {WORDS[code]}", sentence(tonight)]
     if not changes:
         lines.append("no earlier sweep of this suite; tonight's is the baseline")
@@ -29,4 +41,7 @@ def summary(tonight: Comparison, changes: Sequence[SweepChange], code: int) -> s
         common = f", all together {effect_text(change.common)}" if change.common else ""
         lines.append(f"against {change.before}: {ties} of {len(change.cells)} cells unchanged{common}")
         lines += [f"  {c.label}: {cell_text(c)}" for c in ordered(change) if c.change is not Change.TIE]
+    if past is not None and len(past.nights) >= 2 * FEWEST_NIGHTS:
+        lines.append(f"history, {heading(past)}; changes of the last {RECENT_DAYS} days:")
+        lines += [f"  {line}" for line in event_lines(past, recent(past))]
     return "\n".join(lines)

@@ -44,14 +44,15 @@ LEVEL = {
     "score": 8,
     "compare": 8,
     "measure": 8,
-    "report": 9,
-    "recommend": 10,
+    "history": 9,
+    "report": 10,
+    "recommend": 11,
     "train": 9,
     "execute": 9,
     "sweep": 10,
-    "nightly": 10,
     "predict.trace": 10,  # the one module of predict that runs the layouts' own code; nobody imports it at start
-    "cli": 11,
+    "nightly": 11,
+    "cli": 12,
 }
 TORCH_USERS = {"train", "measure", "predict.trace"}
 
@@ -80,7 +81,7 @@ FILES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in sorted(R
 def test_a_module_imports_only_what_lies_below_it(path: Path) -> None:
     relative = path.relative_to(ROOT).with_suffix("")
     own = unit(".".join(("harness", *relative.parts)).removesuffix(".__init__"))
-    for name in imports(path):
+    for name in imports(path) if own else []:  # the package itself is the front door, and imports when it is called
         if name.split(".")[0] == "harness":
             other = unit(name)
             assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {name}"

@@ -1,0 +1,181 @@
+"""One sweep's records to rows: of runs with their raw samples, and of cells with how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from harness.base import digest
+from harness.compare.collect import Cell, collect, usable_rounds
+from harness.compare.effects import round_value
+from harness.compare.ground import AGREE, ground_key
+from harness.compare.outcome import decide, find_gate_reference
+from harness.history.columns import CELL_COLUMNS, RUN_COLUMNS, Columns
+from harness.record import Ground, RunRecord
+from harness.spec import SweepPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SAMPLES = "samples_s"  # list of ranks of list of steps, beside the run's columns
+CYCLES = "cycles"
+
+
+class Tables(NamedTuple):
+    """Rows of runs (with the columns SAMPLES and CYCLES) and of cells."""
+
+    runs: pa.Table
+    cells: pa.Table
+
+
+def schema(columns: Columns, *more: tuple[str, Any]) -> pa.Schema:
+    """The Arrow schema of documented columns and others."""
+    import pyarrow as pa
+
+    kinds = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
+    kinds["timestamp"] = pa.timestamp("us", tz="UTC")
+    return pa.schema([(name, kinds[kind]) for name, (kind, _) in columns.items()] + list(more))
+
+
+def run_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return schema(RUN_COLUMNS, (CYCLES, pa.list_(pa.int64())), (SAMPLES, pa.list_(pa.list_(pa.float64()))))
+
+
+def sweep_tables(plan: SweepPlan, records: Sequence[RunRecord], name: str) -> Tables:
+    """The rows of one sweep; ``name`` is its folder's, by which it is found again."""
+    runs = [_run_row(plan, record, name) for record in records]
+    return Tables(_table(runs, run_schema()), _table(_cell_rows(plan, records, name), schema(CELL_COLUMNS)))
+
+
+def _table(rows: Sequence[Mapping[str, Any]], form: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    columns = {}
+    for field in form:
+        values = [row.get(field.name) for row in rows]
+        columns[field.name] = _nested(values) if field.name == SAMPLES else pa.array(values, field.type)
+    return pa.table(columns, schema=form)
+
+
+def _nested(values: Sequence[Sequence[Sequence[float]] | None]) -> pa.Array:
+    """Lists of lists of floats, as ``pa.array`` makes them but several times faster."""
+    import pyarrow as pa
+
+    ranks = [row for value in values if value is not None for row in value]
+    steps = np.fromiter(chain.from_iterable(ranks), dtype=np.float64)
+    inner = pa.ListArray.from_arrays(_offsets(map(len, ranks)), pa.array(steps))
+    offsets = _offsets(0 if value is None else len(value) for value in values)
+    return pa.ListArray.from_arrays(offsets, inner, mask=pa.array([value is None for value in values]))
+
+
+def _offsets(lengths: Iterable[int]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(np.cumsum([0, *lengths]), pa.int32())
+
+
+def _run_row(plan: SweepPlan, record: RunRecord, sweep: str) -> dict[str, Any]:
+    spec, timing, memory, checkpoint = record.spec, record.timing, record.memory, record.checkpoint
+    row: dict[str, Any] = {
+        "sweep": sweep,
+        "cell": spec.layout.label,
+        "purpose": spec.purpose,
+        "round": spec.repeat,
+        "started_at": _moment(record.started_at),
+        "world_size": spec.ranks.world_size,
+        **{name: getattr(record, name) for name in ("attempt", "run_id", "launch_id", "status", "wall_s", "startup_s")},
+    }
+    if record.failure is not None:
+        row.update(failure_class=str(record.failure.failure_class), failure_phase=record.failure.phase)
+    if timing is not None:
+        row.update(design=timing.design, steady=timing.steady, steps=len(timing.cycles))
+        row.update({CYCLES: timing.cycles, SAMPLES: timing.step_time_s})
+        for usable in usable_rounds([record]):
+            row["step_time_s"] = float(np.exp(round_value(usable.times)))
+            row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
+    if memory is not None:
+        row["peak_memory_bytes"] = max(memory.peak_bytes, default=None)
+        row["peak_reserved_bytes"] = max(memory.peak_reserved_bytes or (), default=None)
+        row["peak_rss_bytes"] = max(memory.peak_rss_bytes or (), default=None)
+    if checkpoint is not None:
+        row.update(checkpoint_bytes=checkpoint.total_bytes, checkpoint_save_s=checkpoint.save_time_s)
+        row["checkpoint_restore_s"] = checkpoint.restore_time_s
+    return {**row, **_ground_values(record.ground)}
+
+
+def _ground_values(ground: Ground | None) -> dict[str, Any]:
+    if ground is None:
+        return {}
+    names = ("driver", "torch", "backend", "nccl", "commit", "load_average")
+    devices = ", ".join(sorted(set(ground.device_names)))
+    return {
+        **{name: getattr(ground, name) for name in names},
+        "hosts": ", ".join(ground.hosts),
+        "device_names": devices or None,
+    }
+
+
+def _cell_rows(plan: SweepPlan, records: Sequence[RunRecord], sweep: str) -> list[dict[str, Any]]:
+    collected = collect(plan, records)
+    reference = find_gate_reference(collected.cells, plan.settings.gate_steps)
+    ground = _ground_values(collected.ground)
+    shared = {
+        "sweep": sweep,
+        "created_at": _moment(plan.created_at),
+        "work": work_text(plan),
+        "ground": _ground_digest(collected.ground),
+        **{name: ground.get(name) for name in ("commit", "torch", "device_names")},
+    }
+    rows = []
+    for cell in collected.cells:
+        verdict = decide(cell, reference, cell.layout in plan.layouts and cell.world_size == plan.ranks.world_size)
+        row = {**shared, "cell": cell.label, "outcome": verdict.outcome, "reason": verdict.reason}
+        rows.append({**row, **_cell_values(plan, cell)})
+    seen = {cell.label for cell in collected.cells}
+    rows += [
+        {**shared, "cell": pruned.layout.label, "outcome": "pruned", "reason": pruned.reason}
+        for pruned in plan.pruned
+        if pruned.layout.label not in seen
+    ]
+    return rows
+
+
+def _cell_values(plan: SweepPlan, cell: Cell) -> dict[str, Any]:
+    row: dict[str, Any] = {"rounds": len(cell.rounds)}
+    if cell.rounds:
+        row["step_time_s"] = float(np.exp(fmean(round_value(timed.times) for timed in cell.rounds)))
+        row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
+    if cell.verify is not None and cell.verify.memory is not None:
+        row["peak_memory_bytes"] = max(cell.verify.memory.peak_bytes, default=None)
+    if cell.verify is not None and cell.verify.checkpoint is not None:
+        row["checkpoint_bytes"] = cell.verify.checkpoint.total_bytes
+    return row
+
+
+def work_text(plan: SweepPlan) -> str:
+    """``tiny, 8 x 64 tokens, 4 cpu``: sweeps of equal text did the same work on as many devices of a kind."""
+    work, ranks = plan.workload, plan.ranks
+    nodes = f" on {len(ranks.per_node)} nodes" if len(ranks.per_node) > 1 else ""
+    return f"{work.model.name}, {work.global_batch} x {work.seq_len} tokens, {ranks.world_size} {ranks.device}{nodes}"
+
+
+def _ground_digest(ground: Ground | None) -> str | None:
+    if ground is None:
+        return None
+    values = dict(zip(AGREE, ground_key(ground), strict=True))
+    return digest({name: value for name, value in values.items() if name not in ("commit", "version")}, 8)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
