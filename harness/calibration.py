@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple, get_args
 from pydantic import Field
 
 from harness.base import Frozen
-from harness.record import Ground
-from harness.spec import SCHEMA_VERSION, DeviceKind
+from harness.layout import AXES, Layout
+from harness.layout.order import slots
 
 CalibratedOperation = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast"]
-OPERATIONS: tuple[CalibratedOperation, ...] = get_args(CalibratedOperation)
-FILE = "calibration.json"
+CALIBRATED: tuple[CalibratedOperation, ...] = get_args(CalibratedOperation)
+FILE = "calibration.json"  # in a sweep's folder
 
 
 def bus_factor(operation: CalibratedOperation, group_size: int) -> float:
@@ -67,6 +67,25 @@ class AxisUse(NamedTuple):
     axis: str
 
 
+class AxisGroups(NamedTuple):
+    """A set of groups of process ranks, and the axes that communicate in just these."""
+
+    groups: tuple[tuple[int, ...], ...]
+    users: tuple[tuple[Layout, str], ...]
+
+
+def axis_groups(layouts: Sequence[Layout]) -> tuple[AxisGroups, ...]:
+    """The different sets of groups of all axes (of two ranks or more) of ``layouts``, in the order of first use."""
+    users: dict[tuple[tuple[int, ...], ...], list[tuple[Layout, str]]] = {}
+    for layout in layouts:
+        places = slots(layout.mesh, layout.options.order)
+        for axis, size in zip(AXES, layout.mesh.sizes, strict=True):
+            if size > 1:
+                groups = (tuple(sorted(places[rank] for rank in group)) for group in layout.mesh.groups(axis))
+                users.setdefault(tuple(sorted(groups)), []).append((layout, axis))
+    return tuple(AxisGroups(groups, tuple(found)) for groups, found in users.items())
+
+
 class GroupFit(Frozen):
     """One process group. ``ranks`` are process ranks; ``hosts``, how many hosts they are on."""
 
@@ -113,10 +132,11 @@ class AxisFit(Frozen):
 class Calibration(Frozen):
     """What one job measured. ``axes``: one entry a set of groups, however many layouts use it."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
     created_at: str
-    device: DeviceKind
-    ground: Ground | None = None
+    device: str  # cpu or cuda
+    backend: str
+    hosts: tuple[str, ...]
     axes: tuple[AxisFit, ...]
 
     def axis(self, layout: str, axis: str) -> AxisFit | None:

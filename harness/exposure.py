@@ -37,6 +37,28 @@ class Exposure(Frozen):
     without_axis_s: dict[str, Times] = Field(default_factory=dict)
 
 
+class RankExposure(Frozen):
+    """One rank's rows of an Exposure."""
+
+    method: ExposureMethod
+    step_time_s: tuple[float, ...]
+    compute_s: tuple[float, ...]
+    optimizer_s: tuple[float, ...]
+    without_axis_s: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+
+
+def of_ranks(ranks: Sequence[RankExposure]) -> Exposure:
+    """The rows of all ranks together; an axis that a rank did not see cost it nothing."""
+    axes = sorted({axis for rank in ranks for axis in rank.without_axis_s})
+    return Exposure(
+        method=ranks[0].method,
+        step_time_s=tuple(rank.step_time_s for rank in ranks),
+        compute_s=tuple(rank.compute_s for rank in ranks),
+        optimizer_s=tuple(rank.optimizer_s for rank in ranks),
+        without_axis_s={axis: tuple(r.without_axis_s.get(axis, r.step_time_s) for r in ranks) for axis in axes},
+    )
+
+
 class StepBreakdown(Frozen):
     """Parts of a step, seconds; each but ``by_rank`` is that of the step of all ranks together.
 

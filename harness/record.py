@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.base import Frozen
+from harness.calibration import Calibration
 from harness.checkpoint.measured import CheckpointParts
 from harness.comms import Communicators
 from harness.exposure import Exposure
@@ -85,7 +86,7 @@ class Failure(Frozen):
     """Why a run did not finish."""
 
     failure_class: FailureClass
-    phase: str  # build, gate, memory, checkpoint, warmup, timing, launch
+    phase: str  # build, gate, memory, checkpoint, exposed, warmup, timing, launch
     message: str
     rank: int | None = None
     host: str | None = None
@@ -116,3 +117,4 @@ class RunRecord(Frozen):
     checkpoint: Checkpoint | None = None
     comms: Communicators | None = None  # with --debug-comms
     exposure: Exposure | None = None
+    calibration: Calibration | None = None  # of a calibrate run

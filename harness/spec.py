@@ -18,7 +18,8 @@ from harness.workload import Workload
 
 SCHEMA_VERSION = 1
 
-Purpose = Literal["verify", "time"]
+Purpose = Literal["verify", "time", "calibrate"]
+Calibrate = Literal["never", "first", "only"]
 Design = Literal["alternated", "blocks", "launches"]
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -31,6 +32,7 @@ class Settings(Frozen):
     warmup_min_steps: int = Field(default=3, ge=1)
     warmup_max_steps: int = Field(default=15, ge=1)
     gate_steps: int = Field(default=10, ge=10)
+    exposure_steps: int = Field(default=8, ge=0)  # 0: exposed communication is not measured
     checkpoint: bool = True
     keep_checkpoints: bool = False
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -140,9 +142,10 @@ def _digest_of_json(text: str, length: int) -> str:
 
 
 class Launch(Frozen):
-    """Runs that share one set of rank processes. ``contracts``: what each run's mesh must find, checked on ranks.
+    """Runs that share one set of rank processes.
 
-    ``debug_comms``: keep the logs of what communicators use.
+    ``contracts``: what each run's mesh must find, checked on ranks. ``debug_comms``: keep the logs of what
+    communicators use. ``layouts``: whose axes a calibrate run times.
     """
 
     launch_id: str
@@ -150,6 +153,7 @@ class Launch(Frozen):
     design: Design
     contracts: tuple[MeshContract, ...] = ()
     debug_comms: bool = False
+    layouts: tuple[Layout, ...] = ()
 
     @property
     def ranks(self) -> Ranks:
@@ -185,6 +189,7 @@ class SweepPlan(Frozen):
     env: dict[str, str] = Field(default_factory=dict)  # set for the ranks
     slurm: SlurmOptions | None = None  # None: on this host
     debug_comms: bool = False  # in verify launches; timed ones carry nothing
+    calibrate: Calibrate = "never"  # whether links are timed before all else, or nothing but them
 
     @property
     def most_rounds(self) -> int:

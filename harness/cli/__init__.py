@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import click
 
 from harness import __version__
+from harness.cli.calibrate import calibrate
 from harness.cli.checkpoint import checkpoint
 from harness.cli.classify import classify
 from harness.cli.compare import compare
 from harness.cli.doctor import doctor
+from harness.cli.explain import explain
 from harness.cli.history import history
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
@@ -41,6 +43,7 @@ def cli() -> None:
 for command in (
     *(topology, layouts, mesh, doctor, run, resume, cancel),
     *(status, report, recommend, compare, history, score, checkpoint, classify, nightly),
+    *(calibrate, explain),
 ):
     cli.add_command(command)
 

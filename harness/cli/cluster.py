@@ -105,9 +105,14 @@ def default_name(model: str | None, options: SlurmOptions | None) -> str:
 
 def probed(folder: Path, options: SlurmOptions, device: str, ranks: int | None) -> tuple[Topology, SlurmOptions]:
     """The nodes that a probe job found, and the options with their names where one node is not like another."""
+    write_atomic(folder / COMMAND, json.dumps(click.get_current_context().params, default=str))
+    return look_at_nodes(folder, options, device, ranks)
+
+
+def look_at_nodes(folder: Path, options: SlurmOptions, device: str, ranks: int | None) -> tuple[Topology, SlurmOptions]:
+    """The same for a command that is simply given again where it was cut short."""
     from harness.execute.probe import probe
 
-    write_atomic(folder / COMMAND, json.dumps(click.get_current_context().params, default=str))
     (folder / CANCEL).unlink(missing_ok=True)
     click.echo(f"sweep {folder.name}: a probe job looks at {options.nodes} nodes", err=True)
     slots = None if ranks is None or device == "cuda" else -(-ranks // options.nodes)

@@ -46,6 +46,8 @@ class Lines(Silent):
 
 def _line(record: RunRecord) -> str:
     spec = record.spec
+    if spec.purpose == "calibrate":
+        return f"links: {record.status}, {record.wall_s:.1f} s"
     what = "verify" if spec.purpose == "verify" else f"round {spec.repeat + 1}"
     end: str = record.status
     if record.failure:
@@ -91,6 +93,8 @@ class Bars(Silent):
 
     def recorded(self, record: RunRecord) -> None:
         layout = record.spec.layout
+        if record.spec.purpose == "calibrate":
+            return
         if record.status == "measured":
             self._done[layout] += 1.0
         elif record.status == "failed":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from harness.cli.calibrate import keep_calibration
 from harness.cli.cluster import (
     cluster_options,
     default_name,
@@ -25,7 +26,7 @@ from harness.cli.show import show_report
 from harness.errors import UsageError
 from harness.layout.order import parse_order
 from harness.slurm.profile import SlurmOptions
-from harness.spec import Settings, SweepPlan
+from harness.spec import Calibrate, Settings, SweepPlan
 from harness.store import SweepStore
 from harness.sweep.plan import make_plan
 from harness.sweep.prune import earlier_failures
@@ -103,6 +104,15 @@ _DEFAULTS = Settings()
 @click.option(
     "--no-prune", is_flag=True, help="Run also what cannot fit, by prediction or after an earlier out-of-memory."
 )
+@click.option(
+    "--exposure-steps",
+    type=click.IntRange(0),
+    metavar="N",
+    default=_DEFAULTS.exposure_steps,
+    show_default=True,
+    help="Untimed steps with and without communication, to see what it adds; 0: none.",
+)
+@click.option("--calibrate", is_flag=True, help="Time the links under the layouts before all else.")
 @click.option("--no-checkpoint", is_flag=True, help="Do not measure checkpoints.")
 @click.option("--keep-checkpoints", is_flag=True, help="Keep the checkpoints that are measured.")
 @click.option(
@@ -140,6 +150,8 @@ def run(
     design: Literal["auto", "alternated", "blocks", "launches"],
     exhaustive: bool,
     no_prune: bool,
+    exposure_steps: int,
+    calibrate: bool,
     no_checkpoint: bool,
     keep_checkpoints: bool,
     run_timeout: float,
@@ -167,7 +179,7 @@ def run(
     axes = parse_order(order) if contract is None else contract.order
     machine = MachineOptions(use_gpus=use_gpus, order=axes)
     slurm, topology = slurm_options(cluster), None
-    name = _checked_name(name)
+    name = checked_name(name)
     if slurm is not None or cluster["detach"]:
         name = name or default_name(model, slurm)
     if name is not None and cluster["detach"]:
@@ -188,6 +200,7 @@ def run(
             warmup_min_steps=warmup_min,
             warmup_max_steps=warmup_max,
             gate_steps=gate_steps,
+            exposure_steps=exposure_steps,
             checkpoint=not no_checkpoint,
             keep_checkpoints=keep_checkpoints,
             run_timeout_s=run_timeout,
@@ -202,9 +215,11 @@ def run(
         command=["meshsweep", *sys.argv[1:]],
         allow_cross_node_tp=allow_cross_node_tp,
         contract=contract,
-        env=_rank_env(work, use_gpus, topology),
+        env=rank_env(work, use_gpus, topology),
     )
-    plan = plan.model_copy(update={"slurm": slurm, "debug_comms": bool(cluster["debug_comms"])})
+    calibrating: Calibrate = "first" if calibrate else "never"
+    more = {"slurm": slurm, "debug_comms": bool(cluster["debug_comms"]), "calibrate": calibrating}
+    plan = plan.model_copy(update=more)
     if dry_run:
         return _show_plan(plan, as_json)
     return _drive(SweepStore.create(results, plan), as_json)
@@ -269,7 +284,7 @@ def _show_probe(folder: Path, slurm: SlurmOptions) -> int:
     return 0
 
 
-def _rank_env(work: Work, use_gpus: str | None, probed_nodes: Topology | None) -> dict[str, str]:
+def rank_env(work: Work, use_gpus: str | None, probed_nodes: Topology | None) -> dict[str, str]:
     """Make CUDA number devices as the listings do, and show ranks only the chosen ones.
 
     Raises:
@@ -306,7 +321,7 @@ def _settings(**values: object) -> Settings:
         raise UsageError(f"{first['loc'][0]}={first['input']}: {first['msg']}") from None
 
 
-def _checked_name(name: str | None) -> str | None:
+def checked_name(name: str | None) -> str | None:
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise UsageError(f"--name {name!r}: use letters, digits, '.', '_' and '-', at most 100, no blank or slash")
     return name
@@ -326,7 +341,8 @@ def _drive(store: SweepStore, as_json: bool) -> int:
     from harness.sweep.drive import drive
 
     with watching(store.plan(), store.folder) as observer:
-        drive(store, observer)
+        records = drive(store, observer)
+    keep_calibration(store, records)
     return exit_code(show_report(store, as_json))
 
 

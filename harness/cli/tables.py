@@ -8,6 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from harness.calibration import CALIBRATED, Calibration, bus_factor
 from harness.cli.found import found_lines
 from harness.compare.history import History
 from harness.compare.race import race_of
@@ -24,6 +25,7 @@ from harness.topology.model import LinkSpeed
 from harness.topology.speed import speed_lines
 
 _FOLDED = 6
+USES = 3
 
 
 def placements_text(found: Candidates) -> str:
@@ -149,7 +151,11 @@ def status_rows(plan: SweepPlan, records: Sequence[RunRecord]) -> list[dict[str,
         stopped = race.verdict.stop_of(layout.label) if race else None
         waits = race is not None and any(label == layout.label for _, label in race.waiting)
         timed = not waits if race is not None else rounds == plan.settings.rounds
-        failures = [r for r in records if r.spec.layout == layout and r.status == "failed" and r.failure]
+        failures = [
+            r
+            for r in records
+            if r.spec.layout == layout and r.status == "failed" and r.failure and r.spec.purpose != "calibrate"
+        ]
         if failures and (verify is None or not timed or layout not in passed):
             state = f"failed: {failures[-1].failure.failure_class}"  # type: ignore[union-attr]
         elif verify is None:
@@ -198,3 +204,36 @@ def _under_way(folder: Path, job: Running) -> str:
         if positions and not has_ended(launch_folder, launch):
             return f"launch {name}, phase {max(positions).phase}"
     return f"{len(job.launches)} launches"
+
+
+def calibration_text(calibration: Calibration) -> str:
+    """A row for each operation in each set of groups, of the group that is slowest with large messages."""
+    rows = []
+    for axis in calibration.axes:
+        uses = "; ".join(f"{layout} {name}" for layout, name in axis.uses[:USES])
+        uses += f" and {len(axis.uses) - USES} more" if len(axis.uses) > USES else ""
+        where = "1 host" if axis.hosts == 1 else f"{axis.hosts} hosts"
+        for operation in CALIBRATED:
+            found = axis.slowest(operation, 1 << 30)
+            if found is None:
+                continue
+            speed = found.bandwidth_bytes_per_s
+            factor = bus_factor(operation, axis.group_size)
+            rows.append(
+                (
+                    f"{len(axis.groups)} x {axis.group_size} on {where}",
+                    operation,
+                    f"{1e6 * found.latency_s:,.0f}",
+                    "-" if speed is None else f"{speed / 1e6:,.1f}",
+                    "-" if speed is None else f"{factor * speed / 1e6:,.1f}",
+                    f"{100 * found.max_relative_error:.0f}",
+                    f"{found.samples[-1].size_bytes / 1024:,.0f}",
+                    uses,
+                )
+            )
+    headers = ("groups", "operation", "latency us", "MB/s", "bus MB/s", "off by %", "up to KiB", "axis of")
+    table = tabulate(rows, headers=headers, disable_numparse=True, colalign=("left", "left", *["right"] * 5, "left"))
+    return (
+        f"{table}\n\ntime = latency + size / bandwidth, of the slowest group; bus MB/s as in nccl-tests; off by: the "
+        "worst size's distance from that line"
+    )

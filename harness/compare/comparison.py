@@ -16,6 +16,8 @@ from harness.compare.outcome import Verdict, decide, find_gate_reference
 from harness.compare.race import race_of, with_savings
 from harness.compare.ranking import rank
 from harness.compare.transport import group_transports
+from harness.exposure import StepBreakdown, break_down
+from harness.layout import get_strategy
 from harness.record import Ground, RunRecord
 from harness.spec import Pruned, SweepPlan
 from harness.startup import Startup
@@ -80,6 +82,9 @@ def _result(plan: SweepPlan, cell: Cell, verdict: Verdict, collected: Collected)
         memory=_memory(cell.verify),
         checkpoint=_checkpoint(cell.verify),
         startup=_startup(cell),
+        rank_memory=((cell.verify.memory and cell.verify.memory.ranks) or ()) if cell.verify else (),
+        hosts=_hosts(cell.verify),
+        breakdown=_breakdown(cell.verify),
         unranked=_unranked(plan, cell, collected) if verdict.outcome == "measured" else None,
     )
 
@@ -142,6 +147,23 @@ def _memory(verify: RunRecord | None) -> MemoryPeak | None:
         reserved_bytes=max(memory.peak_reserved_bytes or (), default=None),
         rss_bytes=max(memory.peak_rss_bytes or (), default=None),
     )
+
+
+def _hosts(verify: RunRecord | None) -> tuple[str, ...]:
+    """The host of each rank; numbered where the record names other than one a node."""
+    if verify is None:
+        return ()
+    per_node = verify.spec.ranks.per_node
+    names = verify.ground.hosts if verify.ground else ()
+    if len(names) != len(per_node):
+        names = tuple(f"node {node}" for node in range(len(per_node)))
+    return tuple(name for name, count in zip(names, per_node, strict=True) for _ in range(count))
+
+
+def _breakdown(verify: RunRecord | None) -> StepBreakdown | None:
+    if verify is None or verify.exposure is None:
+        return None
+    return break_down(verify.exposure, get_strategy(verify.spec.layout.strategy).axes)
 
 
 def _checkpoint(verify: RunRecord | None) -> CheckpointCost | None:

@@ -10,8 +10,10 @@ from harness.base import Frozen
 from harness.checkpoint.measured import CheckpointParts
 from harness.checkpoint.study import CheckpointStudy
 from harness.compare.race_verdict import RaceVerdict, Stopped
+from harness.exposure import StepBreakdown
 from harness.gate import GateVerdict
 from harness.layout import Layout
+from harness.memory_kinds import RankMemory
 from harness.record import Failure, Ground
 from harness.spec import Design, SweepPlan
 from harness.startup import Startup
@@ -62,6 +64,9 @@ class CellResult(Frozen):
         tokens_per_s: over all ranks; of measured cells only, as are ``tokens_per_s_per_rank`` and ``mfu``.
         mfu: model FLOP/s over the peak of all ranks, a fraction; None where the peak is unknown.
         startup: medians over the timed rounds, else those of the verify run; what was started in company counts it.
+        rank_memory: what each rank's memory was made of, in rank order; empty where it was not measured.
+        hosts: of those ranks, a name a rank.
+        breakdown: what a step's time is made of; None where it was not measured.
         rank: 1 is fastest; None where the cell is not ranked, for the reason in ``unranked``.
         ratio_to_best: speed of this cell over the fastest cell's; None for the fastest itself.
         tie: whether this cell cannot be told apart from the fastest.
@@ -86,6 +91,9 @@ class CellResult(Frozen):
     memory: MemoryPeak | None = None
     checkpoint: CheckpointCost | None = None
     startup: Startup | None = None
+    rank_memory: tuple[RankMemory, ...] = ()
+    hosts: tuple[str, ...] = ()
+    breakdown: StepBreakdown | None = None
     rank: int | None = None
     unranked: str | None = None
     ratio_to_best: Ratio | None = None

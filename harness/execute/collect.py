@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from harness.comms import Communicators
+from harness.execute.calibrated import calibration_of
 from harness.execute.classify import classify_exit, classify_text
 from harness.execute.comm_facts import communicators
+from harness.exposure import Exposure, RankExposure, of_ranks
 from harness.failure import OUT_OF_MEMORY, FailureClass
 from harness.launch import folder as files
 from harness.launch.folder import LaunchOutcome
 from harness.launch.job_file import JobEnd, read_job_file, read_job_logs
 from harness.launch.progress import Position, read, started
+from harness.memory_kinds import RankMemory
 from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Timing
 from harness.slurm.verdict import WHOLE, Cause, setup_failure, weigh
 from harness.spec import Launch
@@ -44,9 +47,13 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
     started_unix = min((one.started_unix for one in outcomes), default=(folder / "launch.json").stat().st_mtime)
     wall_s = max((one.wall_s for one in outcomes), default=max(0.0, time.time() - started_unix))
     allocated_unix = outcomes[0].allocated_unix if outcomes else None
+    started_at = datetime.fromtimestamp(started_unix, UTC).isoformat(timespec="milliseconds")
     records = []
     for index, spec in enumerate(launch.runs):
         done = all(any(s["kind"] == "done" and s["run"] == index for s in rank) for rank in samples)
+        measurements = _measurements(launch, index, samples, allocated_unix or started_unix)
+        if spec.purpose == "calibrate" and done:
+            measurements["calibration"] = calibration_of(launch, samples, measurements["ground"], started_at)
         blamed = failure if culprit in (None, index) and not done else None
         failed = blamed is not None and not _in_company(launch, blamed, culprit)
         records.append(
@@ -59,9 +66,9 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
                 spec=spec,
                 status="measured" if done else "failed" if failed else "interrupted",
                 failure=blamed,
-                started_at=datetime.fromtimestamp(started_unix, UTC).isoformat(timespec="milliseconds"),
+                started_at=started_at,
                 wall_s=wall_s,
-                **_measurements(launch, index, samples, allocated_unix or started_unix),
+                **measurements,
                 comms=_comms(folder, launch, index, samples),
             )
         )
@@ -90,6 +97,7 @@ def _measurements(launch: Launch, index: int, samples: Samples, started_unix: fl
         "checkpoint": Checkpoint.model_validate(checkpoint["checkpoint"]) if checkpoint else None,
         "memory": _memory(index, samples),
         "timing": _timing(launch, index, samples),
+        "exposure": _exposure(index, samples),
     }
 
 
@@ -123,12 +131,24 @@ def _memory(index: int, samples: Samples) -> Memory | None:
         peak_bytes=tuple(row["peak"] for row in known),
         peak_reserved_bytes=_column(known, "reserved"),
         peak_rss_bytes=_column(known, "rss"),
+        ranks=_rank_memory(known),
     )
 
 
 def _column(rows: list[dict[str, Any]], name: str) -> tuple[int, ...] | None:
     values = [row[name] for row in rows]
     return None if None in values else tuple(values)
+
+
+def _rank_memory(rows: list[dict[str, Any]]) -> tuple[RankMemory, ...] | None:
+    found = [row.get("by_kind") for row in rows]
+    return None if None in found else tuple(map(RankMemory.model_validate, found))
+
+
+def _exposure(index: int, samples: Samples) -> Exposure | None:
+    rows = [_first(rank, "exposure", index) for rank in samples]
+    found = [RankExposure.model_validate(row["exposure"]) for row in rows if row and row["exposure"]]
+    return of_ranks(found) if len(found) == len(rows) else None
 
 
 def _timing(launch: Launch, index: int, samples: Samples) -> Timing | None:

@@ -110,7 +110,7 @@ def _trace_step(spec: RunSpec) -> Trace:
     counter = CollectiveCounter(lru_cache(axis_names(spec.layout.mesh, spec.layout.options.order)))
     with fake:
         session.on_phase = counter.set_phase
-        with LiveTensors() as live, counter:
+        with LiveTensors("cpu") as live, counter:
             session.step(batch, spec.settings.max_grad_norm)
     parameters = list(session.model.parameters())
     states = [value for state in session.optimizer.state.values() for value in state.values()]
@@ -119,7 +119,7 @@ def _trace_step(spec: RunSpec) -> Trace:
         parameters_bytes=_local_bytes(parameters),
         gradients_bytes=_local_bytes(p.grad for p in parameters if p.grad is not None),
         optimizer_bytes=_local_bytes(states),
-        peak_bytes=live.peak,
+        peak_bytes=live.ledger.peak().peak_bytes,
     )
     session.close()
     return found

@@ -10,6 +10,7 @@ from harness.report.checkpoints import checkpoint_parts
 from harness.report.ground import Facts, ground_facts, node_rows, topology_facts, work_facts
 from harness.report.notes import MEANINGS, table_notes, unranked_notes
 from harness.report.page.several import SideBySide
+from harness.report.parts import parts_tables
 from harness.report.plots import describe
 from harness.report.race import race_lines, stopped_lines
 from harness.report.tables import (
@@ -26,6 +27,9 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     blocks += [f"![{describe(path.removesuffix('.png'))}]({path})" for path in pictures]
     blocks += _race(comparison)
     blocks += _checkpoints(comparison)
+    for table in parts_tables(comparison):
+        blocks += [f"## {table.heading}", markdown_rows([escape(t) for t in table.titles], table.rows)]
+        blocks += map(escape, table.notes)
     for outcome in OUTCOMES:
         if outcome != "measured" and (cells := comparison.with_outcome(outcome)):
             title = outcome.replace("_", " ").capitalize()

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from harness.compare import CellResult, Comparison
+from harness.compare import Comparison
 from harness.compare.wording import standing
+from harness.report.breakdown_plot import draw_breakdown
 from harness.report.canvas import (
     BLUE,
-    FONT_SIZE,
     GREY,
-    GRID,
     INK,
-    LABEL_WIDTH,
     ORANGE,
     SKY,
     heading,
-    new_figure,
-    separate_thousands,
 )
 from harness.report.checkpoint_matrix import draw_checkpoint_matrix
 from harness.report.frontier import draw_frontier
+from harness.report.memory_plots import draw_memory_kinds, draw_memory_ranks
 from harness.report.mesh import draw_mesh
+from harness.report.rows import cell_rows, finished, mark_missing, write_values
 from harness.report.tables import shown_cells
-from harness.report.units import bytes_unit, fold, plain, rate_unit, time_unit
+from harness.report.units import bytes_unit, plain, rate_unit, time_unit
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_LABEL_LINES = 3
 
 
 def draw(comparison: Comparison) -> Mapping[str, Figure]:
@@ -46,7 +41,7 @@ def draw_speed(comparison: Comparison) -> Figure | None:
         return None
     speeds = [c.tokens_per_s for c in cells if c.tokens_per_s]
     unit = rate_unit(s.value for s in speeds)
-    figure, (axes,) = _rows(cells)
+    figure, (axes,) = cell_rows(cells)
     found = [standing(c) for c in cells]
     fastest = "fastest or a tie with it" if "tie" in found else "fastest"
     if "undecided" in found and "slower" not in found and "tie" not in found:
@@ -61,9 +56,9 @@ def draw_speed(comparison: Comparison) -> Figure | None:
     below = [(s.value - s.low) / unit.divisor for s in speeds]
     above = [(s.high - s.value) / unit.divisor for s in speeds]
     axes.errorbar(middle, range(len(cells)), xerr=[below, above], fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
-    _write_values(axes, {i: (s.high / unit.divisor, unit.text(s.value)) for i, s in enumerate(speeds)})
+    write_values(axes, {i: (s.high / unit.divisor, unit.text(s.value)) for i, s in enumerate(speeds)})
     axes.set_xlabel(f"{unit.name}, all ranks together (median with 95% interval)")
-    return _finished(figure, axes, heading(comparison, "Training speed by layout"))
+    return finished(figure, axes, heading(comparison, "Training speed by layout"))
 
 
 def draw_memory(comparison: Comparison) -> Figure | None:
@@ -74,7 +69,7 @@ def draw_memory(comparison: Comparison) -> Figure | None:
         return None
     reserved = {i: m.reserved_bytes for i, m in peaks.items() if m.reserved_bytes is not None}
     unit = bytes_unit([*(m.peak_bytes for m in peaks.values()), *reserved.values()])
-    figure, (axes,) = _rows(cells)
+    figure, (axes,) = cell_rows(cells)
     if reserved:
         values = [v / unit.divisor for v in reserved.values()]
         axes.barh(list(reserved), values, height=0.74, color="white", edgecolor=GREY, hatch="...", label="reserved")
@@ -85,13 +80,13 @@ def draw_memory(comparison: Comparison) -> Figure | None:
         end = max(memory.peak_bytes, reserved.get(i, 0)) / unit.divisor
         more = f" ({unit.text(reserved[i])} reserved)" if i in reserved else ""
         shown[i] = (end, unit.text(memory.peak_bytes) + more)
-    _write_values(axes, shown)
+    write_values(axes, shown)
     if reserved:
         axes.margins(x=0.22)
-    _mark_missing(axes, [i for i in range(len(cells)) if i not in peaks])
+    mark_missing(axes, [i for i in range(len(cells)) if i not in peaks])
     method = plain(", ".join(dict.fromkeys(m.method for m in peaks.values())), 60)
     axes.set_xlabel(f"peak memory of the fullest rank, {unit.name} ({method})", parse_math=False)
-    return _finished(figure, axes, heading(comparison, "Peak memory by layout"))
+    return finished(figure, axes, heading(comparison, "Peak memory by layout"))
 
 
 def draw_checkpoint(comparison: Comparison) -> Figure | None:
@@ -102,9 +97,9 @@ def draw_checkpoint(comparison: Comparison) -> Figure | None:
         return None
     sizes = bytes_unit(c.total_bytes for c in found.values())
     times = time_unit(t for c in found.values() for t in (c.save_time_s, c.restore_time_s))
-    figure, (left, right) = _rows(cells, panels=2)
+    figure, (left, right) = cell_rows(cells, panels=2)
     left.barh(list(found), [c.total_bytes / sizes.divisor for c in found.values()], height=0.6, color=BLUE)
-    _write_values(left, {i: (c.total_bytes / sizes.divisor, sizes.text(c.total_bytes)) for i, c in found.items()})
+    write_values(left, {i: (c.total_bytes / sizes.divisor, sizes.text(c.total_bytes)) for i, c in found.items()})
     left.set_xlabel(f"size on disk, {sizes.name}")
     saves = [c.save_time_s / times.divisor for c in found.values()]
     restores = [c.restore_time_s / times.divisor for c in found.values()]
@@ -114,14 +109,17 @@ def draw_checkpoint(comparison: Comparison) -> Figure | None:
     )
     right.set_xlabel(f"time of the slowest rank, {times.name}")
     for axes in (left, right):
-        _mark_missing(axes, [i for i in range(len(cells)) if i not in found])
-    return _finished(figure, right, heading(comparison, "Checkpoint with optimizer state by layout"))
+        mark_missing(axes, [i for i in range(len(cells)) if i not in found])
+    return finished(figure, right, heading(comparison, "Checkpoint with optimizer state by layout"))
 
 
 PICTURES: Mapping[str, Callable[[Comparison], Figure | None]] = {
     "tokens_per_s": draw_speed,
     "speed_memory": draw_frontier,
+    "breakdown": draw_breakdown,
     "peak_memory": draw_memory,
+    "memory_kinds": draw_memory_kinds,
+    "memory_ranks": draw_memory_ranks,
     "checkpoint": draw_checkpoint,
     "mesh": draw_mesh,
     "checkpoint_matrix": draw_checkpoint_matrix,
@@ -130,7 +128,10 @@ PICTURES: Mapping[str, Callable[[Comparison], Figure | None]] = {
 DESCRIPTIONS: Mapping[str, str] = {
     "tokens_per_s": "tokens per second of each layout with 95% intervals",
     "speed_memory": "speed against peak memory, with the frontier",
+    "breakdown": "what a step of each layout is made of: compute, optimizer, waiting, exposed communication",
     "peak_memory": "peak memory of each layout",
+    "memory_kinds": "peak memory of each layout by kind",
+    "memory_ranks": "peak memory of each rank, odd ranks framed",
     "checkpoint": "checkpoint size, save and restore time of each layout",
     "checkpoint_matrix": "time to restore a checkpoint of each mesh onto each other mesh",
     "mesh": "mesh of the fastest layout on its hosts",
@@ -142,45 +143,3 @@ DESCRIPTIONS: Mapping[str, str] = {
 def describe(name: str) -> str:
     """What a picture shows, in a line."""
     return DESCRIPTIONS.get(name, name.replace("_", " "))
-
-
-def _rows(cells: Sequence[CellResult], panels: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure with one row a cell, the first on top, that grows with their number."""
-    names = [c.label + (" (reference)" if c.rank is None and c.is_reference else "") for c in cells]
-    labels = [fold(name, LABEL_WIDTH)[:_LABEL_LINES] for name in names]
-    lines = max(map(len, labels))
-    figure = new_figure(1.6 + max(0.27, 0.08 + 0.125 * lines) * len(cells))
-    found = list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
-    found[0].set_yticks(range(len(cells)), ["\n".join(label) for label in labels], parse_math=False, fontsize=FONT_SIZE)
-    found[0].set_ylim(len(cells) - 0.4, -0.6)
-    for axes in found:
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x", color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.locator_params(axis="x", nbins=6)
-        separate_thousands(axes.xaxis)
-    return figure, found
-
-
-def _write_values(axes: Axes, values: Mapping[int, tuple[float, str]]) -> None:
-    """The value of each row, right of where its drawing ends."""
-    for row, (end, text) in values.items():
-        axes.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=FONT_SIZE, color=INK)
-    axes.margins(x=0.13)
-
-
-def _mark_missing(axes: Axes, rows: Sequence[int]) -> None:
-    for row in rows:
-        axes.text(
-            0.01, row, "not measured", color=GREY, fontsize=FONT_SIZE, va="center", transform=axes.get_yaxis_transform()
-        )
-
-
-def _finished(figure: Figure, axes: Axes, title: str) -> Figure:
-    """Title above, legend below, both clear of the rows."""
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, parse_math=False)
-    handles, labels = axes.get_legend_handles_labels()
-    if labels:
-        figure.legend(handles, labels, loc="outside lower right", ncols=len(labels), frameon=False, fontsize=9)
-    return figure

@@ -18,6 +18,10 @@ MEMORY_SHARE = 0.7
 def next_launches(plan: SweepPlan, records: Sequence[RunRecord], launched: int) -> tuple[Launch, ...]:
     """The launches of the next job, empty when the sweep is complete. ``launched`` numbers them on."""
     history = History(plan, records)
+    if plan.calibrate != "never" and (calibrate := _calibration_launch(history, launched)):
+        return (calibrate,)
+    if plan.calibrate == "only":
+        return ()
     verify = [
         run
         for layout in dict.fromkeys((plan.reference, *plan.layouts))
@@ -35,6 +39,20 @@ def next_launches(plan: SweepPlan, records: Sequence[RunRecord], launched: int) 
             for i, run in enumerate(verify, start=1)
         )
     return _timing_launches(history, launched)
+
+
+def _calibration_launch(history: History, launched: int) -> Launch | None:
+    plan = history.plan
+    run = plan.run(plan.layouts[0], "calibrate")
+    if not history.pending(run):
+        return None
+    return Launch(
+        launch_id=_launch_id(launched + 1, "", "calibrate"),
+        runs=(run,),
+        design="launches",
+        contracts=(plan.contract_of(run.layout),),
+        layouts=tuple(layout for layout in plan.layouts if layout.mesh.world_size == plan.ranks.world_size),
+    )
 
 
 def _timing_launches(history: History, launched: int) -> tuple[Launch, ...]:

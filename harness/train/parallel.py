@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from harness.layout import AXES, Layout, get_strategy
 from harness.layout.order import slots
+from harness.train.muted import MUTED
 from harness.train.weights import FullTensor, clean_name, materialise
 from harness.workload import ModelDefinition
 
@@ -25,21 +26,40 @@ Clip = Callable[[nn.Module, float], Tensor]
 
 @dataclass(frozen=True)
 class Context:
-    """What a strategy is given: the layout, the model's definition, this rank's device, the initial weights."""
+    """What a strategy is given: the layout, the model's definition, this rank's device, the initial weights.
+
+    ``muted``: the mesh axes whose collectives carry nothing, to see what a step costs without them.
+    """
 
     layout: Layout
     definition: ModelDefinition
     device: torch.device
     full: FullTensor
+    muted: frozenset[str] = frozenset()
 
     def mesh(self) -> DeviceMesh:
         """The device mesh of the strategy's axes, outermost first, with their names."""
         axes = get_strategy(self.layout.strategy).axes
         sizes = dict(zip(AXES, self.layout.mesh.sizes, strict=True))
-        shape = tuple(sizes[a] for a in axes)
+        shape, names = tuple(sizes[a] for a in axes), tuple(map(self.dim, axes))
         if self.layout.options.order == AXES:
-            return init_device_mesh(self.device.type, shape, mesh_dim_names=axes)
-        return DeviceMesh(self.device.type, self.places().view(shape), mesh_dim_names=axes)
+            muted: dict[int | str, Any] = {self.dim(axis): MUTED for axis in axes if axis in self.muted}
+            return init_device_mesh(self.device.type, shape, mesh_dim_names=names, backend_override=muted or None)
+        backends = tuple((self.backend(axis), None) for axis in axes)
+        places = self.places().view(shape)
+        return DeviceMesh(self.device.type, places, mesh_dim_names=names, backend_override=backends)
+
+    def dim(self, axis: str) -> str:
+        """The mesh's own name of an axis.
+
+        With muted axes it says so, for DTensor caches by mesh, and meshes with equal names are equal to it whatever
+        their groups are.
+        """
+        return axis if not self.muted else f"{axis}_without_{'_'.join(sorted(self.muted))}"
+
+    def backend(self, axis: str) -> str | None:
+        """The backend of an axis' groups; None is the default group's."""
+        return MUTED if axis in self.muted else None
 
     def places(self) -> Tensor:
         """Process ranks in the mesh's own order: which process sits at each place of the mesh."""

@@ -10,15 +10,16 @@ import torch
 import torch.distributed as dist
 
 from harness.checkpoint.measured import CheckpointParts
+from harness.exposure import RankExposure
 from harness.measure.clock import synchronise
-from harness.measure.memory import peak_memory
+from harness.memory_kinds import RankMemory
 from harness.record import Checkpoint, GateSamples
 from harness.spec import RunSpec
 from harness.train.checkpoint.measure import measure_checkpoint, measure_ways
 from harness.train.equivalence import gate_samples
+from harness.train.exposed import rank_exposure
+from harness.train.fresh import MEMORY_STEPS, fresh_session
 from harness.train.session import Batch, Session
-
-MEMORY_STEPS = 2
 
 _session: Session | None = None
 _batch: Batch | None = None
@@ -32,12 +33,9 @@ def device() -> torch.device:
 def open_session(spec: RunSpec) -> int:
     """Build the layout, train two steps, keep the session; this rank's peak memory so far in bytes."""
     global _session, _batch
-    with peak_memory(device()) as peak:
-        _session = Session(spec, device(), "adamw")
-        for step in range(MEMORY_STEPS):
-            _session.step(_session.batch(step), spec.settings.max_grad_norm)
+    _session, watch = fresh_session(spec, device())
     _batch = _session.batch(MEMORY_STEPS)
-    return peak.allocated
+    return watch.peak_bytes
 
 
 def step() -> None:
@@ -78,3 +76,16 @@ def checkpoint_ways(spec: RunSpec, root: Path) -> CheckpointParts:
 def gate(spec: RunSpec) -> GateSamples:
     """The samples of the equivalence gate."""
     return gate_samples(spec, device())
+
+
+def memory(spec: RunSpec) -> RankMemory:
+    """What this rank's memory is made of while a fresh session is built and trained."""
+    session, watch = fresh_session(spec, device())
+    session.close()
+    assert watch.rank_memory is not None
+    return watch.rank_memory
+
+
+def exposure(spec: RunSpec) -> RankExposure | None:
+    """Steps with and without communication."""
+    return rank_exposure(spec, device(), 0)

@@ -56,6 +56,8 @@ def check_definition(bare: nn.Module, context: Context) -> None:
 class Session:
     """Builds the layout of ``spec`` on this rank and trains it step by step.
 
+    ``muted`` axes communicate nothing; what is trained then is worthless, and its time is that without them.
+
     Attributes:
         rank: this process's place in the mesh; its rank in the process group where axes lie in their usual order.
         model: the parallelised module.
@@ -70,12 +72,13 @@ class Session:
         optimizer: OptimizerName,
         seed: int | None = None,
         context_type: type[Context] = Context,
+        muted: Iterable[str] = (),
     ) -> None:
         self.spec, self.device = spec, device
         self.rank = ranks_by_slot(spec.layout.mesh, spec.layout.options.order)[dist.get_rank()]
         seed = spec.seed if seed is None else seed
         model_def = model_definition(spec.workload)
-        context = context_type(spec.layout, model_def, device, full_tensors(model_def, seed))
+        context = context_type(spec.layout, model_def, device, full_tensors(model_def, seed), frozenset(muted))
         with torch.device("meta"):
             bare = model_def.build()
         check_definition(bare, context)
@@ -106,11 +109,15 @@ class Session:
         self.optimizer.step()
         return loss.detach(), norm
 
+    @property
+    def bare(self) -> nn.Module:
+        """The model without DDP's wrapper; other wrappers leave names that ``clean_name`` mends."""
+        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+
     def grad_norms(self) -> dict[str, float]:
         """The global L2 norm of each parameter's gradient after a step, by name in the bare model; a collective."""
-        bare = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
         norms = {}
-        for name, parameter in bare.named_parameters():
+        for name, parameter in self.bare.named_parameters():
             square = _square(parameter)
             if self._holds_shards:
                 dist.all_reduce(square)

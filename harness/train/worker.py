@@ -15,18 +15,19 @@ from harness.base import Frozen
 from harness.launch.folder import read_launch
 from harness.launch.progress import ProgressWriter
 from harness.measure.ground import ground
-from harness.measure.memory import peak_memory
 from harness.mesh.contract import MeshContract
 from harness.spec import Launch, RunSpec
+from harness.train.calibrate import calibrate_launch
 from harness.train.checkpoint.measure import measure_checkpoint
 from harness.train.comm_log import keep_log, sockets
 from harness.train.equivalence import gate_samples
+from harness.train.exposed import rank_exposure
+from harness.train.fresh import MEMORY_STEPS, fresh_session
 from harness.train.mesh_check import check_mesh
 from harness.train.process_group import join, pick_device
-from harness.train.session import Session
+from harness.train.profiled import profiled_exposure
 from harness.train.timing import time_launch
 
-MEMORY_STEPS = 2
 TOKEN_KEY = "meshsweep"
 
 _store: dist.TCPStore | None = None
@@ -107,6 +108,8 @@ def run_launch(folder: Path) -> None:
     if launch.runs[0].purpose == "verify":
         for index, spec in enumerate(launch.runs):
             verify(index, spec, device, reporter, folder, launch.contracts[index] if launch.contracts else None)
+    elif launch.runs[0].purpose == "calibrate":
+        calibrate_launch(launch, device, reporter)
     else:
         time_launch(launch, device, reporter)
     dist.barrier()
@@ -120,16 +123,22 @@ def verify(
     folder: Path,
     contract: MeshContract | None = None,
 ) -> None:
-    """Memory first, while the process is fresh; then the checkpoint of that very session; then the gate."""
+    """Memory first, while the process is fresh; then the checkpoint of that very session; the gate; exposure."""
     reporter.at(index, "build")
-    with peak_memory(device) as peak:
-        session = Session(spec, device, "adamw")
-        reporter.at(index, "memory")
-        for step in range(MEMORY_STEPS):
-            session.step(session.batch(step), spec.settings.max_grad_norm)
-            if step == 0:
-                reporter.sample("first_step", index, unix=time.time())
-    reporter.sample("memory", index, method=peak.method, peak=peak.allocated, reserved=peak.reserved, rss=peak.rss)
+
+    def stepped(step: int) -> None:
+        if step == 0:
+            reporter.sample("first_step", index, unix=time.time())
+
+    session, watch = fresh_session(spec, device, lambda: reporter.at(index, "memory"), stepped)
+    reporter.sample(
+        *("memory", index),
+        method=watch.method,
+        peak=watch.peak_bytes,
+        reserved=watch.reserved,
+        rss=watch.rss,
+        by_kind=watch.rank_memory,
+    )
     if spec.settings.checkpoint:
         reporter.at(index, "checkpoint")
         checkpoint = measure_checkpoint(session, spec, device, MEMORY_STEPS, folder / "checkpoints", contract)
@@ -140,5 +149,11 @@ def verify(
     reporter.sample("gate", index, gate=gate_samples(spec, device))
     if reporter.debug_comms:
         reporter.sample("sockets", index, **sockets())
+    reporter.at(index, "exposed")
+    if device.type == "cpu":
+        exposure = rank_exposure(spec, device, watch.peak_bytes)
+    else:
+        exposure = profiled_exposure(spec, device)
+    reporter.sample("exposure", index, exposure=exposure)
     reporter.at(index, "done")
     reporter.sample("done", index)

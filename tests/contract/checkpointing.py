@@ -11,7 +11,8 @@ from harness.train.checkpoint.measure import measure_ways
 from harness.train.checkpoint.restore import restore
 from harness.train.checkpoint.save import save, save_async
 from harness.train.checkpoint.state import get_state, whole_fingerprint
-from harness.train.remote import MEMORY_STEPS, device
+from harness.train.fresh import MEMORY_STEPS
+from harness.train.remote import device
 from harness.train.session import Session
 
 Fingerprint = dict[str, str]

@@ -12,9 +12,9 @@ from harness.train.strategies._tensor import around_step, split
 def parallelize(model: nn.Module, context: Context) -> Parallel:
     mesh = context.mesh()
     policy = precision_policy(context)
-    split(model, mesh["tp"], context)
+    split(model, mesh[context.dim("tp")], context)
     for _, block in context.blocks(model):
-        replicate(block, mesh=mesh["dp_replicate"], mp_policy=policy)
-    replicate(model, mesh=mesh["dp_replicate"], mp_policy=policy)
+        replicate(block, mesh=mesh[context.dim("dp_replicate")], mp_policy=policy)
+    replicate(model, mesh=mesh[context.dim("dp_replicate")], mp_policy=policy)
     context.materialise(model)
     return Parallel(model, around_step=around_step(context))

@@ -11,7 +11,7 @@ from harness.train.strategies._tensor import around_step, split
 
 def parallelize(model: nn.Module, context: Context) -> Parallel:
     mesh = context.mesh()
-    split(model, mesh["tp"], context)
-    shard(model, mesh["dp_shard"], context)
+    split(model, mesh[context.dim("tp")], context)
+    shard(model, mesh[context.dim("dp_shard")], context)
     context.materialise(model)
     return Parallel(model, around_step=around_step(context))

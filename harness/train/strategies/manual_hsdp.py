@@ -13,19 +13,26 @@ from harness.train.strategies._sharding import shard
 def parallelize(model: nn.Module, context: Context) -> Parallel:
     mesh = context.layout.mesh
     ranks = context.places().view(mesh.dp_replicate, mesh.dp_shard)
-    shard(model, grouped_by_hand(ranks, context.device.type), context)
+    axes = ("dp_replicate", "dp_shard")
+    names, backends = tuple(map(context.dim, axes)), tuple(map(context.backend, axes))
+    shard(model, grouped_by_hand(ranks, context.device.type, names, backends), context)
     context.materialise(model)
     return Parallel(model)
 
 
-def grouped_by_hand(ranks: Tensor, device_type: str) -> DeviceMesh:
+def grouped_by_hand(
+    ranks: Tensor,
+    device_type: str,
+    names: tuple[str, ...] = ("dp_replicate", "dp_shard"),
+    backends: tuple[str | None, ...] = (None, None),
+) -> DeviceMesh:
     """A mesh over ``ranks`` (dp_replicate, dp_shard): its columns replicate, its rows shard.
 
     Every rank takes part in making every group, also those that it is not in.
     """
     rank = dist.get_rank()
     mine = []
-    for rows in (ranks.t().tolist(), ranks.tolist()):
-        groups = [(row, dist.new_group(row)) for row in rows]
+    for rows, backend in zip((ranks.t().tolist(), ranks.tolist()), backends, strict=True):
+        groups = [(row, dist.new_group(row, backend=backend)) for row in rows]
         mine += [group for row, group in groups if rank in row]
-    return DeviceMesh.from_group(mine, device_type, mesh=ranks, mesh_dim_names=("dp_replicate", "dp_shard"))
+    return DeviceMesh.from_group(mine, device_type, mesh=ranks, mesh_dim_names=names)

@@ -1,0 +1,63 @@
+"""From the samples of a calibrate launch to latency and bandwidth of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.calibration import (
+    CALIBRATED,
+    AxisFit,
+    AxisUse,
+    CalibratedOperation,
+    Calibration,
+    GroupFit,
+    OperationFit,
+    axis_groups,
+    fit,
+    hosts_of,
+)
+from harness.record import Ground
+from harness.spec import Launch
+
+Samples = Sequence[Sequence[dict[str, Any]]]  # a list of sample lines for each rank
+
+
+def calibration_of(launch: Launch, samples: Samples, ground: Ground, created_at: str) -> Calibration:
+    """The fits of every set of groups; ranks share one order of samples, so each collective's slowest rank is known."""
+    per_node = launch.ranks.per_node
+    axes = []
+    for index, one in enumerate(axis_groups(launch.layouts)):
+        groups = tuple(
+            GroupFit(ranks=ranks, hosts=hosts_of(ranks, per_node), fits=_fits([samples[r] for r in ranks], index))
+            for ranks in one.groups
+        )
+        uses = tuple(AxisUse(layout.text, axis) for layout, axis in one.users)
+        axes.append(AxisFit(uses=uses, groups=groups))
+    return Calibration(
+        created_at=created_at,
+        device=launch.ranks.device,
+        backend=ground.backend,
+        hosts=ground.hosts,
+        axes=tuple(axes),
+    )
+
+
+def _fits(ranks: Samples, axis: int) -> tuple[OperationFit, ...]:
+    return tuple(fit(operation, _slowest(ranks, axis, operation)) for operation in CALIBRATED)
+
+
+def _slowest(ranks: Samples, axis: int, operation: CalibratedOperation) -> dict[int, list[float]]:
+    """The slowest rank's time (s) of every collective, by size (bytes)."""
+    rows = [
+        [
+            (s["size_bytes"], s["time_s"])
+            for s in rank
+            if s["kind"] == "collective" and s["axis"] == axis and s["operation"] == operation
+        ]
+        for rank in ranks
+    ]
+    found: dict[int, list[float]] = {}
+    for column in zip(*rows, strict=True):
+        found.setdefault(column[0][0], []).append(max(time_s for _, time_s in column))
+    return found
