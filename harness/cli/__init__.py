@@ -20,6 +20,7 @@ from harness.cli.explain import explain
 from harness.cli.history import history
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
+from harness.cli.plan import plan
 from harness.cli.recommend import recommend
 from harness.cli.run import cancel, resume, run
 from harness.cli.score import score
@@ -41,7 +42,7 @@ def cli() -> None:
 
 
 for command in (
-    *(topology, layouts, mesh, doctor, run, resume, cancel),
+    *(topology, layouts, plan, mesh, doctor, run, resume, cancel),
     *(status, report, recommend, compare, history, score, checkpoint, classify, nightly),
     *(calibrate, explain),
 ):

@@ -112,10 +112,11 @@ def checkpoint_size(shape: ModelShape, mesh: Mesh, way: SaveWay = "one_group") -
     elements = sum(p.numel for p in found)
     by_kind = {kind: size * elements for kind, size in TENSORS.items()} | {"step": BYTES * len(found)}
     unique = sum(by_kind.values())
-    held = [held_bytes(found, mesh, shard, tp) for shard in range(mesh.dp_shard) for tp in range(mesh.tp)]
-    everywhere = mesh.dp_replicate * sum(held)
+    whole = sum(p.numel * (1 if p.tp_dim is not None else mesh.tp) for p in found)
+    steps = BYTES * len(found) * mesh.dp_shard * mesh.tp
+    everywhere = mesh.dp_replicate * (sum(TENSORS.values()) * whole + steps)
     # a rank that holds no element of any parameter still holds the steps, which the lowest rank writes
-    groups = max(1, sum(1 for size in held if size > BYTES * len(found)))
+    groups = max(1, sum(_holding_shards(found, mesh, tp) for tp in range(mesh.tp)))
     files = {
         "per_rank": mesh.world_size,
         "full": 1,
@@ -132,6 +133,16 @@ def checkpoint_size(shape: ModelShape, mesh: Mesh, way: SaveWay = "one_group") -
         read_by_each_bytes=everywhere,
         read_once_bytes=unique,
     )
+
+
+def _holding_shards(found: Iterable[Parameter], mesh: Mesh, tp: int) -> int:
+    """How many dp_shard coordinates hold any element at this tp coordinate; the first ones do."""
+    most = 0
+    for shape, tp_dim in {(parameter.shape, parameter.tp_dim) for parameter in found}:
+        sizes = [chunk_length(size, mesh.tp, tp) if dim == tp_dim else size for dim, size in enumerate(shape)]
+        if all(sizes):
+            most = max(most, ceil(sizes[0] / ceil(sizes[0] / mesh.dp_shard)))
+    return most
 
 
 def held_bytes(found: Iterable[Parameter], mesh: Mesh, shard: int, tp: int) -> int:

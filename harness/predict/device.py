@@ -28,6 +28,17 @@ class Device(Frozen):
     source: str
 
 
+# rate of a NIC beside each GPU where nothing states it, Gbit/s: that of the vendor's own nodes (DGX-2, DGX A100, DGX
+# H100 and B200, OLCF Frontier)
+NODE_NICS_GBIT = {"v100-32gb": 50.0, "a100-40gb": 200.0, "a100-80gb": 200.0, "a100": 200.0, "mi250x": 100.0}
+NIC_GBIT = 400.0
+
+
+def nominal_nic_gbit(entry: Accelerator) -> float:
+    """Gbit/s of the network beside each device in the vendor's own nodes."""
+    return NODE_NICS_GBIT.get(entry.key, NIC_GBIT)
+
+
 def device_of(entry: Accelerator, *, power: float = 1.0) -> Device:
     """A catalogue entry as a device. ``power``: this product's power limit over the catalogue's.
 

@@ -40,19 +40,43 @@ class Curve(Frozen):
         return float(values[right - 1] ** (1 - part) * values[right] ** part)
 
 
+class Line(Frozen):
+    """A collective's time: latency and size over algorithm bandwidth (bytes/s); None where it does not grow."""
+
+    latency_s: float
+    bandwidth: float | None
+
+    def time_s(self, size_bytes: float) -> float:
+        return self.latency_s + (size_bytes / self.bandwidth if self.bandwidth else 0.0)
+
+
+class MeasuredGroup(Frozen):
+    """Groups of one size and spread, timed while all of them communicate."""
+
+    ranks: int
+    nodes: int
+    all_gather: Line | None = None
+    reduce_scatter: Line | None = None
+    all_reduce: Line | None = None
+
+
 class Network(Frozen):
     """Links of one cluster, bytes/s in one direction.
 
-    ``link``: between devices of a node, per device; ``nic``: out of a node, per device; None is unknown.
+    ``link``: between devices of a node, per device; ``nic``: out of a node, per device; None is unknown. What
+    ``groups`` has measured is taken before anything else, then ``curve``.
     """
 
     link: float | None
     nic: float | None
     curve: Curve | None = None
+    groups: tuple[MeasuredGroup, ...] = ()
     provenance: Provenance = "nominal"
     source: str
 
-    def collective_s(self, size_bytes: float, ranks: int, nodes: int, *, all_reduce: bool = False) -> float:
+    def collective_s(
+        self, size_bytes: float, ranks: int, nodes: int, *, all_reduce: bool = False, scatter: bool = False
+    ) -> float:
         """Seconds of a ring collective whose whole tensor has ``size_bytes``, over groups that all run at once.
 
         An all-gather or reduce-scatter moves (n - 1)/n of the tensor through each rank, an all-reduce twice that; a
@@ -61,10 +85,19 @@ class Network(Frozen):
         """
         if ranks <= 1 or size_bytes <= 0:
             return 0.0
+        measured = self._measured(ranks, nodes, all_reduce, scatter)
+        if measured is not None:
+            return measured.time_s(size_bytes)
         factor = (2 if all_reduce else 1) * (ranks - 1) / ranks
         hops = (2 if all_reduce else 1) * (ranks - 1)
         latency = hops * HOP_INSIDE_S if nodes <= 1 else _tree_hops(ranks, nodes)
         return size_bytes * factor / self.bus(ranks, nodes, all_reduce=all_reduce) + latency
+
+    def _measured(self, ranks: int, nodes: int, all_reduce: bool, scatter: bool) -> Line | None:
+        for group in self.groups:
+            if (group.ranks, group.nodes) == (ranks, nodes):
+                return group.all_reduce if all_reduce else group.reduce_scatter if scatter else group.all_gather
+        return None
 
     def bus(self, ranks: int, nodes: int, *, all_reduce: bool = False) -> float:
         """Bus bandwidth of a group of ``ranks`` on ``nodes`` nodes, bytes/s."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ class Parameter(NamedTuple):
         return tuple(ceil(size / tp) if dim == self.tp_dim else size for dim, size in enumerate(self.shape))
 
 
+@cache
 def parameters(shape: ModelShape) -> tuple[Parameter, ...]:
     """All parameters in the model's order; a tied head is the embedding and is not named again."""
     found = [Parameter("embed.weight", (shape.vocab_size, shape.dim), 0, None)]

@@ -55,8 +55,7 @@ class Units(NamedTuple):
 
 def units(layout: Layout, shape: ModelShape, shard: int = 0) -> Units:
     """The parts that the rank with coordinate ``shard`` on dp_shard holds; on tp the first rank, which holds most."""
-    whole_model = shape.model_copy(update={"n_layers": 1})
-    root = [one for one in parameters(whole_model) if one.block is None]
+    root = [one for one in parameters(shape) if one.block is None]
     return Units(_part(layout, block_parameters(shape, 0), shard), _part(layout, root, shard), shape.n_layers)
 
 

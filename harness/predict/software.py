@@ -35,6 +35,14 @@ class Software(Frozen):
     source: str
 
 
+TORCH = Software(
+    name="torch",
+    matmul=0.85,
+    attention=0.36,
+    overlap_dp=0.72,
+    provenance="fitted",
+    source="factors of FSDP2 in published torchtitan runs, fitted to stated calibration rows; see docs/prediction.md",
+)
 NOMINAL = Software(
     name="torch",
     matmul=0.85,

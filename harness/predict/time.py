@@ -133,7 +133,7 @@ def _sharded_s(
     params, ranks = job.model.block_params / job.tp, job.dp_shard * job.cp
     nodes = _nodes(ranks, job.tp, job)
     gather = network.collective_s(params * job.gather_bytes, ranks, nodes)
-    scatter = network.collective_s(params * job.reduce_bytes, ranks, nodes)
+    scatter = network.collective_s(params * job.reduce_bytes, ranks, nodes, scatter=True)
     again = gather if job.sharding == "zero3" and job.reshard else 0.0
     forward, backward = (
         compute * forward_share * software.overlap_dp,
@@ -159,7 +159,7 @@ def _replicated_s(job: Job, network: Network, software: Software, backward: floa
     if job.sharding == "none":
         total = network.collective_s(params * job.reduce_bytes, ranks, nodes, all_reduce=True)
         return max(0.0, total - backward * software.overlap_dp), total
-    scatter = network.collective_s(params * job.reduce_bytes, ranks, nodes)
+    scatter = network.collective_s(params * job.reduce_bytes, ranks, nodes, scatter=True)
     gather = network.collective_s(params * job.gather_bytes, ranks, nodes)
     return max(0.0, scatter - backward * software.overlap_dp) + gather * (1 - software.overlap_dp), scatter + gather
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from harness.accelerators import Accelerator, accelerator
 from harness.errors import UsageError
-from harness.predict.device import Device, device_of
+from harness.predict.device import Device, device_of, nominal_nic_gbit
 from harness.predict.job import Architecture, Arithmetic, Job, Recompute, Sharding
 from harness.predict.network import EFA_H100, Curve, Network
 from harness.score.published import FAMILIES, family_of
@@ -35,9 +35,6 @@ GPUS: tuple[tuple[str, str, float], ...] = (
     (r"MI300X", "mi300x", 1.0),
     (r"MI250X", "mi250x", 1.0),
 )
-# rate of a NIC beside each GPU where a table does not state it, Gbit/s: that of the vendor's own nodes
-NODE_NICS = {"v100-32gb": 50, "a100-40gb": 200, "a100-80gb": 200, "mi250x": 100}
-DEFAULT_NIC_GBIT = 400
 HBM2E_H100 = 2.4e12  # bytes/s: six stacks at 400 GB/s, NVIDIA A100 80 GB's five at 408
 
 
@@ -289,7 +286,7 @@ def _network(line: Mapping[str, str], entry: Accelerator, curve: Curve | None) -
     stated = per_gpu is not None
     if per_gpu is None and "A3" in line["gpu"]:
         per_gpu = 100  # 4 x 200 Gbit/s beside 8 GPUs; Google Cloud, A3 High machine type
-    rate = per_gpu or NODE_NICS.get(entry.key, DEFAULT_NIC_GBIT)
+    rate = per_gpu or nominal_nic_gbit(entry)
     known = curve or (EFA_H100 if "EFA" in raw and "H100" in line["gpu"] else None)
     return Network(
         link=entry.link_bandwidth,

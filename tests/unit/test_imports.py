@@ -42,6 +42,7 @@ LEVEL = {
     "predict": 7,
     "launch": 8,
     "score": 8,
+    "forecast": 8,
     "compare": 8,
     "measure": 8,
     "history": 9,

@@ -1,0 +1,177 @@
+"""``meshsweep plan``: every legal layout predicted before a GPU is spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.accelerators import ACCELERATORS
+from harness.accelerators import accelerator as find
+from harness.cli.machine import given_topology, machine_options, make_options
+from harness.cli.options import json_option, work_options
+from harness.errors import UsageError
+from harness.layout import LayoutRequest, get_strategy, parse_layout
+from harness.layout.candidates import default_requests, with_order
+from harness.layout.subset import described, first_devices
+from harness.layout.subset import use_gpus as chosen_gpus
+from harness.topology.model import Topology
+
+if TYPE_CHECKING:
+    from harness.forecast.predict import Machine
+
+
+@click.command()
+@work_options
+@machine_options
+@click.option(
+    "--topology", "topology_file", type=click.Path(path_type=Path), metavar="FILE", help="Same as --from FILE."
+)
+@click.option("--gpu", metavar="NAME", help=f"Accelerator: {', '.join(a.key for a in ACCELERATORS)}.")
+@click.option(
+    "--precision", type=click.Choice(["bf16", "fp32"]), default="bf16", show_default=True, help="Of every layout."
+)
+@click.option(
+    "--activation-checkpointing",
+    type=click.Choice(["auto", "none", "selective", "full"]),
+    default="auto",
+    show_default=True,
+    help="auto: the cheapest with which a layout fits.",
+)
+@click.option("--compile", "compiled", is_flag=True, help="Compile blocks in every layout.")
+@click.option("--nic-gbit-per-s", type=float, metavar="G", help="Network rate beside each GPU; default by GPU.")
+@click.option("--storage-gb-per-s", type=float, metavar="G", help="Of all ranks together, for checkpoints' times.")
+@click.option(
+    "--bandwidth",
+    "bandwidth_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Measured bandwidth over node counts: CSV with collective, nodes, mean_or_median_GBps.",
+)
+@click.option(
+    "--calibration",
+    "calibration_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What 'meshsweep calibrate' measured.",
+)
+@click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw step times and memory.")
+@json_option
+def plan(
+    model: str | None,
+    batch: int | None,
+    seq_len: int | None,
+    ranks: int | None,
+    device: str,
+    layout_texts: tuple[str, ...],
+    files: tuple[Path, ...],
+    nodes: int | None,
+    gpus_per_node: int | None,
+    use_gpus: str | None,
+    order: str,
+    topology_file: Path | None,
+    gpu: str | None,
+    precision: str,
+    activation_checkpointing: str,
+    compiled: bool,
+    nic_gbit_per_s: float | None,
+    storage_gb_per_s: float | None,
+    bandwidth_file: Path | None,
+    calibration_file: Path | None,
+    allow_cross_node_tp: bool,
+    as_csv: bool,
+    plot: Path | None,
+    as_json: bool,
+) -> int:
+    """Predict memory, traffic, checkpoint and step time of every legal layout, and say which fit.
+
+    \b
+    Examples:
+      meshsweep plan --model 70b --nodes 16 --gpus-per-node 8 --gpu h100-sxm
+      meshsweep plan --model 8b --nodes 4 --gpus-per-node 8 --gpu a100-80gb --seq-len 8192 --csv
+      meshsweep plan --model 70b --topology topo.txt --gpu h100-sxm --layouts hsdp,fsdp_tp --json
+    """
+    from harness.cli.plan_text import forecast_csv, forecast_text
+    from harness.forecast.predict import forecast
+    from harness.workload import make_workload
+
+    if device == "cpu":
+        raise UsageError("plan predicts accelerators only; leave --device out and give --gpu")
+    options = make_options((*files, topology_file) if topology_file else files, nodes, gpus_per_node, use_gpus, order)
+    topology = given_topology(options) if options.described else described(1, ranks or 8)
+    if use_gpus is not None:
+        topology = chosen_gpus(topology, use_gpus)
+    topology = first_devices(topology, ranks or topology.device_count)
+    count = topology.device_count
+    texts = [text for some in layout_texts for text in some.split(",") if text.strip()]
+    given = tuple(parse_layout(text) for text in texts) or default_requests(count)
+    requests = with_order(_with_options(given, precision, compiled), options.order)
+    machine = _machine(topology, gpu, nic_gbit_per_s, storage_gb_per_s, bandwidth_file, calibration_file)
+    workload = make_workload(model or "1b", batch or count, seq_len or 2048)
+    found = forecast(
+        machine,
+        workload,
+        requests,
+        activation_checkpointing,  # type: ignore[arg-type]
+        allow_cross_node_tp=allow_cross_node_tp,
+    )
+    if plot is not None:
+        from harness.report.forecast import draw_forecast
+        from harness.report.picture_file import to_png
+        from harness.store import write_atomic
+
+        write_atomic(plot, to_png(draw_forecast(found)))
+    click.echo(forecast_csv(found) if as_csv else forecast_text(found), err=as_json)
+    if as_json:
+        click.echo(found.model_dump_json(indent=1))
+    return 0
+
+
+def _with_options(requests: tuple[LayoutRequest, ...], precision: str, compiled: bool) -> tuple[LayoutRequest, ...]:
+    """The requests with the command's precision and compilation, where they name none themselves."""
+    changed = []
+    for request in requests:
+        own = request.options.changed()
+        options = {"precision": own.get("precision", precision), "compile": own.get("compile", compiled)}
+        takes = get_strategy(request.strategy).options
+        update = {name: value for name, value in options.items() if name in takes}
+        changed.append(request.model_copy(update={"options": request.options.model_copy(update=update)}))
+    return tuple(changed)
+
+
+def _machine(
+    topology: Topology,
+    gpu: str | None,
+    nic_gbit: float | None,
+    storage_gb: float | None,
+    bandwidth_file: Path | None,
+    calibration_file: Path | None,
+) -> Machine:
+    from harness.forecast.calibrated import read_groups
+    from harness.forecast.predict import Machine
+    from harness.predict.device import device_of, nominal_nic_gbit
+    from harness.predict.network import Network, read_curve
+    from harness.predict.software import TORCH
+
+    names = {device.name for node in topology.nodes for device in node.devices if device.name}
+    word = gpu or (names.pop() if len(names) == 1 else None)
+    if word is None:
+        raise UsageError(f"which accelerator? give --gpu, one of: {', '.join(a.key for a in ACCELERATORS)}")
+    entry = find(word)
+    rate = nic_gbit or nominal_nic_gbit(entry)
+    curve = read_curve(bandwidth_file) if bandwidth_file else None
+    groups = read_groups(calibration_file) if calibration_file else ()
+    source = "given with --nic-gbit-per-s" if nic_gbit else "NICs of the vendor's own nodes"
+    network = Network(
+        link=entry.link_bandwidth,
+        nic=rate * 1e9 / 8,
+        curve=curve,
+        groups=groups,
+        provenance="measured" if curve or groups else "nominal",
+        source=str(calibration_file) if groups else curve.source if curve else source,
+    )
+    storage = None if storage_gb is None else storage_gb * 1e9
+    return Machine(topology, device_of(entry), network, TORCH, storage)

@@ -1,0 +1,48 @@
+"""Measured groups of a calibration as what a network's predictions take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.calibration import AxisFit, CalibratedOperation, Calibration
+from harness.errors import UsageError
+from harness.predict.network import Line, MeasuredGroup
+
+PROBE_BYTES = 1 << 20  # the size by which the slowest of an axis' groups is chosen
+
+
+def read_groups(path: Path) -> tuple[MeasuredGroup, ...]:
+    """The groups of a file that ``meshsweep calibrate`` wrote.
+
+    Raises:
+        UsageError: it is no such file.
+    """
+    try:
+        calibration = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, OSError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0]
+        raise UsageError(f"{path} is no calibration ({first}); 'meshsweep calibrate' writes one") from None
+    return measured_groups(calibration)
+
+
+def measured_groups(calibration: Calibration) -> tuple[MeasuredGroup, ...]:
+    """One entry an axis that was timed."""
+    return tuple(
+        MeasuredGroup(
+            ranks=axis.group_size,
+            nodes=axis.hosts,
+            all_gather=_line(axis, "all_gather"),
+            reduce_scatter=_line(axis, "reduce_scatter"),
+            all_reduce=_line(axis, "all_reduce"),
+        )
+        for axis in calibration.axes
+    )
+
+
+def _line(axis: AxisFit, operation: CalibratedOperation) -> Line | None:
+    fit = axis.slowest(operation, PROBE_BYTES)
+    if fit is None:
+        return None
+    return Line(latency_s=fit.latency_s, bandwidth=fit.bandwidth_bytes_per_s)

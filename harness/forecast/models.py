@@ -1,0 +1,90 @@
+"""Predictions of all layouts of one workload on one cluster."""
+
+from __future__ import annotations
+
+from harness.base import Frozen
+from harness.predict.checkpoint import CheckpointPrediction
+from harness.predict.memory import MemoryPrediction
+from harness.predict.software import Provenance
+from harness.predict.time import TimePrediction
+from harness.workload import Workload
+
+
+class Number(Frozen):
+    """One number that predictions rest on. ``provenance``: nominal, measured or fitted."""
+
+    name: str
+    value: str
+    provenance: Provenance
+    source: str
+
+
+class AxisTraffic(Frozen):
+    """Collectives of one axis in one step of one rank; ring bytes cross links in one direction.
+
+    Attributes:
+        link_class: the farthest link of the axis on the machine.
+        algorithm_bytes: what the collectives are asked to carry.
+        ring_bytes: what the rank sends with ring algorithms.
+        cross_node_bytes: the part of ``ring_bytes`` that leaves a node, as a mean over ranks.
+    """
+
+    axis: str
+    link_class: str
+    collectives: int
+    algorithm_bytes: int
+    ring_bytes: int
+    cross_node_bytes: int
+
+
+class LayoutForecast(Frozen):
+    """One layout; ``label`` is its strategy and mesh.
+
+    ``fits`` is None where the device's memory is unknown; ``why`` gives the numbers.
+    """
+
+    layout: str
+    label: str
+    activation_checkpointing: str
+    dp_replicate: int
+    dp_shard: int
+    tp: int
+    micro_batch: int
+    memory: MemoryPrediction
+    fits: bool | None
+    why: str
+    traffic: tuple[AxisTraffic, ...]
+    cross_node_share: float | None
+    checkpoint: CheckpointPrediction
+    time: TimePrediction
+    tokens_per_s: float
+    placement: str
+
+
+class LeftOut(Frozen):
+    """A layout that is not legal, with the rule."""
+
+    layout: str
+    rule: str
+    reason: str
+
+
+class Forecast(Frozen):
+    """All layouts, best first: those that fit by tokens/s, then the others by memory."""
+
+    workload: Workload
+    nodes: int
+    gpus_per_node: int
+    gpu: str
+    numbers: tuple[Number, ...]
+    layouts: tuple[LayoutForecast, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def best(self) -> LayoutForecast | None:
+        """The fastest layout that fits, or may fit."""
+        return next((one for one in self.layouts if one.fits is not False), None)

@@ -1,0 +1,221 @@
+"""Predict every legal layout of a workload on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from harness.errors import UsageError
+from harness.forecast.models import AxisTraffic, Forecast, LayoutForecast, LeftOut, Number
+from harness.layout import Layout, LayoutRequest
+from harness.layout.candidates import Candidates, candidates
+from harness.layout.placement import Placement
+from harness.predict.activations import CHECKPOINTING, Checkpointing
+from harness.predict.checkpoint import predict_checkpoint
+from harness.predict.collectives import step_collectives
+from harness.predict.device import Device
+from harness.predict.job import job_of
+from harness.predict.memory import MemoryPrediction, predict_memory
+from harness.predict.network import Network
+from harness.predict.software import Software
+from harness.predict.time import predict_time
+from harness.topology.model import Topology
+from harness.traffic import Collective
+from harness.workload import Workload
+
+GIB = 2**30
+# of a device's memory that a step can allocate: driver, CUDA context and NCCL hold the rest (0.5 to 2 GiB), and the
+# allocator's fragments come on top of what is allocated
+USABLE = 0.92
+Choice = Checkpointing | Literal["auto"]
+
+
+class Machine(NamedTuple):
+    """A cluster as predictions see it."""
+
+    topology: Topology
+    device: Device
+    network: Network
+    software: Software
+    storage_bytes_per_s: float | None = None
+
+
+def forecast(
+    machine: Machine,
+    workload: Workload,
+    requests: Sequence[LayoutRequest],
+    checkpointing: Choice = "auto",
+    *,
+    allow_cross_node_tp: bool = False,
+) -> Forecast:
+    """Every legal layout, best first. ``checkpointing`` "auto": the cheapest mode with which a layout fits.
+
+    Raises:
+        UsageError: no layout is legal, or the model is the user's own, whose parameters no formula knows.
+    """
+    if workload.model_path is not None:
+        raise UsageError(f"no formula knows the parameters of {workload.model_path}; give a preset with --model")
+    count = machine.topology.device_count
+    found = candidates(requests, workload, count, machine.topology, allow_cross_node_tp=allow_cross_node_tp)
+    rows = [
+        _layout(layout, placement, workload, machine, checkpointing)
+        for layout, placement in zip(found.layouts, found.placements, strict=True)
+    ]
+    per_node = machine.topology.devices_per_node
+    return Forecast(
+        workload=workload,
+        nodes=len(per_node),
+        gpus_per_node=max(per_node),
+        gpu=machine.device.name,
+        numbers=tuple(_numbers(machine)),
+        layouts=tuple(sorted(rows, key=_objective)),
+        left_out=_left_out(found),
+    )
+
+
+def _objective(row: LayoutForecast) -> tuple[bool, float]:
+    """Fastest first; what does not fit comes after, least memory first."""
+    if row.fits is False:
+        return True, float(row.memory.peak_bytes)
+    return False, -row.tokens_per_s
+
+
+def _layout(
+    layout: Layout, placement: Placement, workload: Workload, machine: Machine, checkpointing: Choice
+) -> LayoutForecast:
+    chosen, memory = _checkpointed(layout, workload, machine.device, checkpointing)
+    fits, why = _fits(memory, machine.device)
+    gpus_per_node = max(machine.topology.devices_per_node)
+    time = predict_time(job_of(chosen, workload, gpus_per_node), machine.device, machine.network, machine.software)
+    traffic = _traffic(step_collectives(chosen, workload), placement, gpus_per_node)
+    sent = sum(one.ring_bytes for one in traffic)
+    mesh = chosen.mesh
+    return LayoutForecast(
+        layout=chosen.text,
+        label=f"{chosen.strategy} {chosen.mesh.short}",
+        activation_checkpointing=chosen.options.activation_checkpointing,
+        dp_replicate=mesh.dp_replicate,
+        dp_shard=mesh.dp_shard,
+        tp=mesh.tp,
+        micro_batch=workload.global_batch // mesh.dp,
+        memory=memory,
+        fits=fits,
+        why=why,
+        traffic=traffic,
+        cross_node_share=sum(one.cross_node_bytes for one in traffic) / sent if sent else None,
+        checkpoint=predict_checkpoint(chosen, workload, machine.storage_bytes_per_s),
+        time=time,
+        tokens_per_s=workload.tokens_per_step / time.step_time_s,
+        placement=placement.remark,
+    )
+
+
+def _checkpointed(
+    layout: Layout, workload: Workload, device: Device, choice: Choice
+) -> tuple[Layout, MemoryPrediction]:
+    """The layout with activation checkpointing as chosen, and its memory."""
+    if choice != "auto":
+        chosen = _with_mode(layout, choice)
+        return chosen, predict_memory(chosen, workload)
+    for mode in CHECKPOINTING:
+        chosen = _with_mode(layout, mode)
+        memory = predict_memory(chosen, workload)
+        if _fits(memory, device)[0] is not False:
+            break
+    return chosen, memory
+
+
+def _with_mode(layout: Layout, mode: Checkpointing) -> Layout:
+    options = layout.options.model_copy(update={"activation_checkpointing": mode})
+    return layout.model_copy(update={"options": options})
+
+
+def _fits(memory: MemoryPrediction, device: Device) -> tuple[bool | None, str]:
+    peak = memory.peak_bytes / GIB
+    if device.memory_bytes is None:
+        return None, f"{peak:,.1f} GiB at {memory.peak_moment}; memory of {device.name} is unknown"
+    room = device.memory_bytes * USABLE / GIB
+    compared = "fits in" if peak <= room else "is more than"
+    return peak <= room, f"{peak:,.1f} GiB at {memory.peak_moment} {compared} {room:,.1f} GiB ({USABLE:.0%} usable)"
+
+
+def _traffic(collectives: Iterable[Collective], placement: Placement, gpus_per_node: int) -> tuple[AxisTraffic, ...]:
+    """Bytes by axis. A ring that spans nodes crosses from one to the next once for each node that it touches."""
+    by_axis: dict[str, list[Collective]] = {}
+    for one in collectives:
+        by_axis.setdefault(one.axis, []).append(one)
+    found = []
+    for axis, members in by_axis.items():
+        places = [place for name in axis.split("+") if (place := placement.axis(name)) is not None]
+        farthest = next((place for place in places if place.crosses_nodes), places[0] if places else None)
+        ring = round(sum(ring_bytes(one) for one in members))
+        share = 0.0
+        if farthest is not None and farthest.crosses_nodes:
+            inside = max(1, gpus_per_node // farthest.stride)  # neighbours of a group on one node
+            share = 1 / min(inside, farthest.size)
+        found.append(
+            AxisTraffic(
+                axis=axis,
+                link_class=farthest.link_class.value if farthest else "none",
+                collectives=sum(one.count for one in members),
+                algorithm_bytes=sum(one.total_bytes for one in members),
+                ring_bytes=ring,
+                cross_node_bytes=round(ring * share),
+            )
+        )
+    return tuple(found)
+
+
+def ring_bytes(one: Collective) -> float:
+    """What a rank sends with a ring: (n - 1)/n of the tensor, an all-reduce twice that.
+
+    Source: nccl-tests, PERFORMANCE.md.
+    """
+    n = one.group_size
+    return one.total_bytes * (2 if one.operation == "all_reduce" else 1) * (n - 1) / n
+
+
+def _numbers(machine: Machine) -> Iterable[Number]:
+    device, network, software = machine.device, machine.network, machine.software
+    tera = 1e12
+    yield Number(
+        name="matrix products",
+        value=f"{device.matmul * software.matmul / tera:,.0f} of {device.peak / tera:,.0f} TFLOP/s",
+        provenance=software.provenance,
+        source=f"{device.source}; {software.source}",
+    )
+    yield Number(
+        name="device memory",
+        value="unknown" if device.memory_bytes is None else f"{device.memory_bytes / GIB:,.0f} GiB",
+        provenance=device.provenance,
+        source=device.source,
+    )
+    yield Number(
+        name="memory bandwidth",
+        value=f"{device.memory_bandwidth / tera:,.2f} TB/s",
+        provenance=device.provenance,
+        source=device.source,
+    )
+    yield Number(
+        name="links inside a node",
+        value="unknown, 1 GB/s taken" if network.link is None else f"{network.link / 1e9:,.0f} GB/s a device",
+        provenance="nominal",
+        source=device.source,
+    )
+    yield Number(
+        name="links between nodes",
+        value="unknown, 1 GB/s taken" if network.nic is None else f"{network.nic / 1e9:,.1f} GB/s a device",
+        provenance=network.provenance,
+        source=network.source,
+    )
+    if machine.storage_bytes_per_s is not None:
+        yield Number(
+            name="storage",
+            value=f"{machine.storage_bytes_per_s / 1e9:,.1f} GB/s of all ranks",
+            provenance="nominal",
+            source="given with --storage-gb-per-s",
+        )
+
+
+def _left_out(found: Candidates) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(layout=one.layout.text, rule=one.rule, reason=one.reason) for one in found.excluded)

@@ -1,0 +1,104 @@
+"""``meshsweep plan``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.plan import plan
+from harness.errors import UsageError
+
+COMMAND = ["--model", "70b", "--nodes", "16", "--gpus-per-node", "8", "--gpu", "h100-sxm", "--seq-len", "8192"]
+
+
+def run(*arguments: str) -> tuple[str, str]:
+    done = CliRunner().invoke(plan, list(arguments), standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, object]:
+    return json.loads(run(*COMMAND, "--json")[0])  # type: ignore[no-any-return]
+
+
+def test_what_fits_comes_first_by_speed(found: dict[str, list[dict[str, object]]]) -> None:
+    fits = [one["fits"] for one in found["layouts"]]
+    assert fits == sorted(fits, reverse=True)
+    speeds = [one["tokens_per_s"] for one in found["layouts"] if one["fits"]]
+    assert speeds == sorted(speeds, reverse=True)  # type: ignore[type-var]
+    # 16 bytes a parameter are 1,051 GiB
+    ddp = next(one for one in found["layouts"] if one["label"] == "ddp r128")
+    assert not ddp["fits"]
+    assert "is more than 73.6 GiB" in str(ddp["why"])
+
+
+def test_traffic_of_flat_fsdp_by_hand(found: dict[str, list[dict[str, object]]]) -> None:
+    fsdp = next(one for one in found["layouts"] if one["label"] == "fsdp s128")
+    shard = next(axis for axis in fsdp["traffic"] if axis["axis"] == "dp_shard")  # type: ignore[attr-defined]
+    block, root = 855_654_400, 2 * 128256 * 8192 + 8192
+    # bf16 all-gathers in forward and for blocks in backward, fp32 reduce-scatters; and the clipping norms
+    assert shard["algorithm_bytes"] == pytest.approx(80 * block * (2 + 2 + 4) + root * (2 + 4), rel=1e-6)
+    assert shard["ring_bytes"] == pytest.approx(shard["algorithm_bytes"] * 127 / 128, rel=1e-6)
+    # of 8 ring neighbours on a node one is on another node
+    assert fsdp["cross_node_share"] == pytest.approx(1 / 8)
+
+
+def test_every_number_has_its_provenance(found: dict[str, list[dict[str, object]]]) -> None:
+    assert {one["provenance"] for one in found["numbers"]} == {"nominal", "fitted"}
+    assert all(one["source"] for one in found["numbers"])
+
+
+def test_csv_and_table_show_every_layout() -> None:
+    rows = list(csv.DictReader(io.StringIO(run(*COMMAND, "--csv")[0])))
+    text = run(*COMMAND)[0]
+    assert len(rows) == 26
+    assert all(f"{row['layout'].split('+')[0].replace(':', ' ')} " in text for row in rows)
+    assert {"cross_node_dp_shard_bytes", "checkpoint_files", "exposed_tp_s"} <= set(rows[0])
+
+
+def test_modes_of_checkpointing_can_be_fixed() -> None:
+    rows = list(csv.DictReader(io.StringIO(run(*COMMAND, "--activation-checkpointing", "none", "--csv")[0])))
+    assert all(row["fits"] == "no" for row in rows)
+    assert "activation_checkpointing" not in rows[0]["layout"]
+
+
+def test_a_measured_group_replaces_the_nominal_network(tmp_path: Path) -> None:
+    fit = {"latency_s": 5.0, "bandwidth_bytes_per_s": 1e9, "max_relative_error": 0.0, "samples": []}
+    fits = [{"operation": name, **fit} for name in ("all_gather", "reduce_scatter", "all_reduce")]
+    group = {"ranks": list(range(128)), "hosts": 16, "fits": fits}
+    uses = [["fsdp:s128", "dp_shard"]]
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps({"created_at": "now", "device": "cuda", "axes": [{"uses": uses, "groups": [group]}]}))
+    form = json.loads(run(*COMMAND, "--layouts", "fsdp", "--calibration", str(path), "--json")[0])
+    # 80 blocks: two gathers and a scatter, 5 s each, and their bytes at 1 GB/s
+    block = 855_654_400 * 8 / 1e9
+    assert form["layouts"][0]["time"]["communication_s"]["dp_shard"] == pytest.approx(80 * (15 + block), rel=1e-3)
+    assert "measured" in {one["provenance"] for one in form["numbers"]}
+
+
+def test_a_picture(tmp_path: Path) -> None:
+    path = tmp_path / "plan.png"
+    run(*COMMAND, "--plot", str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "1", "--gpus-per-node", "8"], "which accelerator"),
+        (["--nodes", "1", "--gpus-per-node", "8", "--gpu", "h1000"], "unknown GPU 'h1000'"),
+        (["--nodes", "1", "--gpus-per-node", "8", "--gpu", "b200", "--device", "cpu"], "accelerators only"),
+        (["--nodes", "2", "--gpu", "b200"], "--gpus-per-node"),
+        (["--gpu", "b200", "--calibration", "nowhere.json"], "is no calibration"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(*arguments)
