@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from harness.cli.plan import plan
 from harness.errors import UsageError
 
+Form = dict[str, Any]
 COMMAND = ["--model", "70b", "--nodes", "16", "--gpus-per-node", "8", "--gpu", "h100-sxm", "--seq-len", "8192"]
 
 
@@ -24,24 +26,25 @@ def run(*arguments: str) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, object]:
-    return json.loads(run(*COMMAND, "--json")[0])  # type: ignore[no-any-return]
+def found() -> Form:
+    form: Form = json.loads(run(*COMMAND, "--json")[0])
+    return form
 
 
-def test_what_fits_comes_first_by_speed(found: dict[str, list[dict[str, object]]]) -> None:
+def test_what_fits_comes_first_by_speed(found: Form) -> None:
     fits = [one["fits"] for one in found["layouts"]]
     assert fits == sorted(fits, reverse=True)
     speeds = [one["tokens_per_s"] for one in found["layouts"] if one["fits"]]
-    assert speeds == sorted(speeds, reverse=True)  # type: ignore[type-var]
+    assert speeds == sorted(speeds, reverse=True)
     # 16 bytes a parameter are 1,051 GiB
     ddp = next(one for one in found["layouts"] if one["label"] == "ddp r128")
     assert not ddp["fits"]
     assert "is more than 73.6 GiB" in str(ddp["why"])
 
 
-def test_traffic_of_flat_fsdp_by_hand(found: dict[str, list[dict[str, object]]]) -> None:
+def test_traffic_of_flat_fsdp_by_hand(found: Form) -> None:
     fsdp = next(one for one in found["layouts"] if one["label"] == "fsdp s128")
-    shard = next(axis for axis in fsdp["traffic"] if axis["axis"] == "dp_shard")  # type: ignore[attr-defined]
+    shard = next(axis for axis in fsdp["traffic"] if axis["axis"] == "dp_shard")
     block, root = 855_654_400, 2 * 128256 * 8192 + 8192
     # bf16 all-gathers in forward and for blocks in backward, fp32 reduce-scatters; and the clipping norms
     assert shard["algorithm_bytes"] == pytest.approx(80 * block * (2 + 2 + 4) + root * (2 + 4), rel=1e-6)
@@ -50,7 +53,7 @@ def test_traffic_of_flat_fsdp_by_hand(found: dict[str, list[dict[str, object]]])
     assert fsdp["cross_node_share"] == pytest.approx(1 / 8)
 
 
-def test_every_number_has_its_provenance(found: dict[str, list[dict[str, object]]]) -> None:
+def test_every_number_has_its_provenance(found: Form) -> None:
     assert {one["provenance"] for one in found["numbers"]} == {"nominal", "fitted"}
     assert all(one["source"] for one in found["numbers"])
 
