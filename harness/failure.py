@@ -25,3 +25,11 @@ class FailureClass(StrEnum):
 
 
 OUT_OF_MEMORY = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM})
+
+# What systems say of a disk that is full; space can be made, and nothing of it is the layout's.
+FULL_DISK = ("no space left on device", "disk quota exceeded")
+
+
+def disk_was_full(failure: FailureClass, message: str) -> bool:
+    """Whether a run failed for want of disk space alone."""
+    return failure is FailureClass.CONFIG and any(text in message.lower() for text in FULL_DISK)

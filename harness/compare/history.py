@@ -8,14 +8,19 @@ from typing import NamedTuple
 
 from harness.compare.collect import Cell, collect
 from harness.compare.outcome import decide, find_gate_reference
-from harness.failure import FailureClass
-from harness.record import RunRecord
+from harness.failure import FailureClass, disk_was_full
+from harness.record import Failure, RunRecord
 from harness.spec import RunSpec, SweepPlan
 
 # Failures that say nothing about the layout.
 RETRIED = frozenset({FailureClass.NODE_FAILURE, FailureClass.PREEMPTED, FailureClass.NETWORK, FailureClass.LOST})
 # Ends of a whole job; a launch of several layouts is made again after one, for none of them is to blame.
 ENDED_TOGETHER = RETRIED | {FailureClass.CANCELLED}
+
+
+def _for_good(failure: Failure) -> bool:
+    """Whether another attempt would end the same way."""
+    return failure.failure_class not in RETRIED and not disk_was_full(failure.failure_class, failure.message)
 
 
 class History(NamedTuple):
@@ -38,7 +43,7 @@ class History(NamedTuple):
             for r in self.of(run)
         )
         most = self.plan.settings.max_attempts
-        return any(f.failure_class not in RETRIED for f in failures) or len(failures) + ended >= most
+        return any(map(_for_good, failures)) or len(failures) + ended >= most
 
     def pending(self, run: RunSpec) -> bool:
         return self.measured(run) is None and not self.given_up(run)

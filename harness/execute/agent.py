@@ -6,6 +6,7 @@ them see: there the first one says where rank 0 is, and each says when a rank of
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import signal
@@ -18,12 +19,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from harness.errors import StoreError
 from harness.execute import network
 from harness.execute.ranks import Outcome, RankError, RankGroup, die_with_parent
 from harness.launch import folder as files
 from harness.launch.folder import LaunchOutcome, RankEnd, Rendezvous, read_launch, write_outcome
 from harness.launch.progress import create
 from harness.slurm.profile import Launcher
+from harness.slurm.script import DISK_FULL
 from harness.spec import Launch
 
 WORKER = "harness.train.worker"
@@ -119,7 +122,23 @@ def run_task(folders: tuple[str, ...], env: Mapping[str, str | None], launcher: 
     place, stop = Place.of_task(os.environ), StopFlag()
     stop.install()
     parts = [Part(Path(folder), read_launch(Path(folder)), place, stop) for folder in folders]
-    return sum(_run_once(part, _starter(launcher)) for part in parts)
+    try:
+        return sum(_run_once(part, _starter(launcher)) for part in parts)
+    except (OSError, StoreError) as error:
+        if not is_full_disk(error):
+            raise
+        # nothing can be written of it, so the exit code says it
+        print(error, file=sys.stderr, flush=True)
+        os._exit(DISK_FULL)
+
+
+def is_full_disk(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is a lack of disk space."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _run_once(part: Part, start: Starter) -> bool:

@@ -7,7 +7,6 @@ used of submitit is the rest: pickled calls, output files by job and task, and t
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -237,8 +236,5 @@ def _errors_of(output: str) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    wrong = next((c for c in "%\\" if c in str(folder.absolute())), None)
-    if wrong:
-        raise UsageError(
-            f"the results folder's path holds {json.dumps(wrong)}, which Slurm replaces; use another --results"
-        )
+    if "\\" in str(folder.absolute()):
+        raise UsageError("the results folder's path holds a backslash, which Slurm removes; use another --results")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.failure import FailureClass
-from harness.slurm.script import SETUP_FAILED, SETUP_MESSAGE
+from harness.failure import FULL_DISK, FailureClass
+from harness.slurm.script import DISK_FULL, SETUP_FAILED, SETUP_MESSAGE
 from harness.slurm.state import NEVER, REFUSED, UNKNOWN, JobStatus
 
 BY_STATE = {
@@ -71,6 +71,8 @@ def weigh(status: JobStatus, ranks: tuple[FailureClass, str], log: tuple[Failure
         return Cause(*ranks, False)
     if log[0] not in _NOTHING:
         return Cause(*log, False)
+    if status.exit_code == DISK_FULL:
+        return Cause(FailureClass.CONFIG, f"the job could not write its files: {FULL_DISK[0]}", False)
     if status.exit_code == SETUP_FAILED:
         return Cause(FailureClass.CONFIG, "a set-up line of the profile failed", False)
     if status.exit_code:

@@ -41,9 +41,10 @@ def parser() -> argparse.ArgumentParser:
 
     up = commands.add_parser("up", parents=[common], help="bring a cluster up; nothing happens to one that is up")
     up.add_argument("--nodes", type=int, default=Cluster.nodes, help="(%(default)s)")
-    up.add_argument("--gpus", type=int, default=Cluster.gpus, help="fake GPUs a node (%(default)s)")
+    up.add_argument("--gpus", type=counts, default=Cluster.gpus, help="fake GPUs a node, or of each node: 4,2 (4)")
     up.add_argument("--rate", default=Cluster.rate, help="of each node's link, such as 1gbit, or none (%(default)s)")
     up.add_argument("--no-accounting", action="store_true", help="no database: sacct is closed, as on some sites")
+    up.add_argument("--no-names", action="store_true", help="host names do not resolve, as on some sites")
     up.set_defaults(call=call_up)
 
     down = commands.add_parser("down", parents=[common], help="take it down and leave nothing behind")
@@ -76,6 +77,10 @@ def absolute(text: str) -> Path:
     return Path(text).resolve()
 
 
+def counts(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
 def call_up(arguments: argparse.Namespace) -> int:
     wanted = Cluster(
         folder=arguments.dir,
@@ -83,6 +88,7 @@ def call_up(arguments: argparse.Namespace) -> int:
         gpus=arguments.gpus,
         rate=arguments.rate,
         accounting=not arguments.no_accounting,
+        names=not arguments.no_names,
     )
     begin = time.monotonic()
     cluster = lifecycle.up(wanted)
@@ -94,9 +100,11 @@ def usage(cluster: Cluster, took_s: float) -> str:
     """How to use a cluster that is up."""
     nodes = " ".join(host.name for host in cluster.compute)
     rate = "at full speed" if cluster.rate == "none" else f"at {cluster.rate}"
+    each = ",".join(map(str, cluster.gpus))
+    gpus = f"{each} GPUs each" if len(cluster.gpus) == 1 else f"{each} GPUs"
     option = "" if cluster.folder == DEFAULT_FOLDER else f" --dir {cluster.folder}"
     return f"""\
-cluster {cluster.name}: nodes {nodes}, {cluster.gpus} GPUs each, links {rate}; ready after {took_s:.1f} s
+cluster {cluster.name}: nodes {nodes}, {gpus}, links {rate}; ready after {took_s:.1f} s
 use:        export {shlex.join(f"{name}={value}" for name, value in cluster.env.items())}
             srun --nodes={cluster.nodes} hostname
 gloo:       export GLOO_SOCKET_IFNAME=eth0

@@ -54,26 +54,26 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={cluster.controller.address}
 AccountingStoragePort={ACCOUNTING_PORT}
 AccountingStoragePass=socket={cluster.munge_socket}
-{"AccountingStorageTRES=gres/gpu" if cluster.gpus else ""}
+{"AccountingStorageTRES=gres/gpu" if any(cluster.gpus) else ""}
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=1
 """
 
 
 def node_lines(cluster: Cluster) -> str:
-    gres = f" Gres=gpu:{cluster.gpus}" if cluster.gpus else ""
-    shape = f"CPUs={CPUS_PER_NODE} RealMemory={MEMORY_PER_NODE_MB}{gres} State=UNKNOWN"
-    nodes = [
-        f"NodeName={host.name} NodeHostname={host.name} NodeAddr={host.address} {shape}" for host in cluster.compute
-    ]
-    return "\n".join([*(["GresTypes=gpu"] if cluster.gpus else []), *nodes])
+    nodes = []
+    for host in cluster.compute:
+        gres = f" Gres=gpu:{count}" if (count := cluster.gpus_of(host)) else ""
+        shape = f"CPUs={CPUS_PER_NODE} RealMemory={MEMORY_PER_NODE_MB}{gres} State=UNKNOWN"
+        nodes.append(f"NodeName={host.name} NodeHostname={host.name} NodeAddr={host.address} {shape}")
+    return "\n".join([*(["GresTypes=gpu"] if any(cluster.gpus) else []), *nodes])
 
 
 def gres_conf(cluster: Cluster) -> str:
     return "".join(
         f"NodeName={host.name} Name=gpu File={cluster.devices}/gpu{number}\n"
         for host in cluster.compute
-        for number in range(cluster.gpus)
+        for number in range(cluster.gpus_of(host))
     )
 
 

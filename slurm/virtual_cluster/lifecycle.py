@@ -103,11 +103,15 @@ def status(folder: Path) -> dict[str, Any]:
         "env": cluster.env,
         "network": cluster.network,
         "rate": cluster.rate,
-        "gpus": cluster.gpus,
         "accounting": cluster.accounting,
         "pids": pids,
         "nodes": {
-            host.name: {"address": host.address, "state": states.get(host.name), **network.counters(host)}
+            host.name: {
+                "address": host.address,
+                "gpus": cluster.gpus_of(host),
+                "state": states.get(host.name),
+                **network.counters(host),
+            }
             for host in cluster.compute
         },
     }

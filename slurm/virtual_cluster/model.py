@@ -49,9 +49,10 @@ class Cluster:
 
     folder: Path
     nodes: int = 2
-    gpus: int = 4
+    gpus: tuple[int, ...] = (4,)  # of each node, or one number for all
     rate: str = "200mbit"
     accounting: bool = True
+    names: bool = True  # whether hosts can be found by their names
     slot: int = 0
 
     def __post_init__(self) -> None:
@@ -61,8 +62,9 @@ class Cluster:
             )
         if not 1 <= self.nodes <= MAX_NODES:
             raise ClusterError(f"--nodes {self.nodes}: from 1 to {MAX_NODES}")
-        if not 0 <= self.gpus <= MAX_GPUS:
-            raise ClusterError(f"--gpus {self.gpus}: from 0 to {MAX_GPUS}")
+        if not all(0 <= count <= MAX_GPUS for count in self.gpus) or len(self.gpus) not in (1, self.nodes):
+            given = ",".join(map(str, self.gpus))
+            raise ClusterError(f"--gpus {given}: from 0 to {MAX_GPUS}, for all nodes alike or for each as in 4,2")
         if not re.fullmatch(r"none|\d+(\.\d+)?[kmg]?bit", self.rate):
             raise ClusterError(f"rate {self.rate}: such as 200mbit or 1gbit, or 'none' for links at full speed")
 
@@ -91,6 +93,10 @@ class Cluster:
             Host(f"{self.name}n{number}", f"{NETWORK}.{self.slot}.{10 + number}", self.namespaces)
             for number in range(1, self.nodes + 1)
         )
+
+    def gpus_of(self, host: Host) -> int:
+        """Fake GPUs of a compute node."""
+        return self.gpus[0] if len(self.gpus) == 1 else self.gpus[self.compute.index(host)]
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -150,7 +156,7 @@ class Cluster:
 
     def differences(self, other: Cluster) -> list[str]:
         """Settings that cannot be changed while a cluster runs, as ``nodes: 2, not 3``."""
-        names = ("nodes", "gpus", "accounting")
+        names = ("nodes", "gpus", "accounting", "names")
         return [
             f"{name}: {getattr(self, name)}, not {getattr(other, name)}"
             for name in names
@@ -174,4 +180,4 @@ class Cluster:
             fields = json.loads((folder / STATE_FILE).read_text())
         except FileNotFoundError:
             return None
-        return Cluster(**{**fields, "folder": folder})
+        return Cluster(**{**fields, "folder": folder, "gpus": tuple(fields["gpus"])})

@@ -40,7 +40,8 @@ def create(cluster: Cluster) -> None:
         create_host(host, bridge)
     for host in cluster.compute:
         shape(host, cluster.rate)
-    add_names(cluster)
+    if cluster.names:
+        add_names(cluster)
 
 
 def create_host(host: Host, bridge: str) -> None:
@@ -70,7 +71,8 @@ def complete(cluster: Cluster) -> bool:
     files = [file for host in cluster.hosts for file in (host.net, host.uts)]
     held = all(file.exists() and file.stat().st_dev != inside for file in files)
     linked = all((LINKS / host.name).exists() for host in cluster.hosts)
-    return held and linked and owns_bridge(cluster) and names(cluster) in HOSTS_FILE.read_text()
+    named = not cluster.names or names(cluster) in HOSTS_FILE.read_text()
+    return held and linked and owns_bridge(cluster) and named
 
 
 def owns_bridge(cluster: Cluster) -> bool:

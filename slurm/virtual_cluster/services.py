@@ -39,7 +39,7 @@ def write_files(cluster: Cluster) -> None:
     (etc / "gres.conf").write_text(config.gres_conf(cluster))
     write_private(etc / "slurmdbd.conf", config.slurmdbd_conf(cluster).encode())
     write_private(cluster.munge / "key", os.urandom(128))
-    for number in range(cluster.gpus):
+    for number in range(max(cluster.gpus)):
         os.mknod(cluster.devices / f"gpu{number}", stat.S_IFCHR | 0o666, NULL_DEVICE)
 
 

@@ -64,7 +64,6 @@ class VirtualCluster:
         status = self.status()
         self.nodes: tuple[str, ...] = tuple(status["nodes"])
         self.addresses: dict[str, str] = {name: node["address"] for name, node in status["nodes"].items()}
-        self.gpus_per_node: int = status["gpus"]
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SALLOC_", "SRUN_"))}
         self.env: dict[str, str] = {**clean, **status["env"]}
 

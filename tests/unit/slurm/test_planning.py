@@ -135,3 +135,18 @@ def test_a_cut_probe_is_started_again_with_the_same_options(tmp_path: Path) -> N
     }
     (folder / "sweep.json").write_text("{}")
     assert started_before_its_plan(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "again"),
+    [("OSError: [Errno 28] No space left on device", True), ("Too many open files", False)],
+)
+def test_a_run_that_found_the_disk_full_is_made_again(message: str, again: bool) -> None:
+    plan = slurm_plan(pack=1, rounds=1)
+    full = Failure(failure_class=FailureClass.CONFIG, phase="build", message=message)
+    failed = make_failed_record(plan, "fsdp:s4", "time").model_copy(update={"failure": full})
+    others = [make_time_record(plan, text) for text in LAYOUTS if text != "fsdp:s4"]
+    launches = next_launches(plan, [*verified(plan), *others, failed], 9)
+    assert [run.layout.text for launch in launches for run in launch.runs] == ["fsdp:s4"] * again
+    twice = [failed, failed.model_copy(update={"attempt": 1})]
+    assert next_launches(plan, [*verified(plan), *others, *twice], 9) == ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.failure import FailureClass as F
+from harness.failure import disk_was_full
+from harness.slurm.script import DISK_FULL
 from harness.slurm.state import (
     UNKNOWN,
     JobStatus,
@@ -134,3 +136,8 @@ def test_a_set_up_line_that_failed_is_found_in_the_output() -> None:
     line = "meshsweep: a set-up line failed (exit code 1): module load x"
     assert setup_failure(f"noise\n{line}\nmore\n") == line
     assert setup_failure("all is well\n") is None
+
+
+def test_a_job_that_could_not_even_write_why_says_it_by_its_exit_code() -> None:
+    cause = weigh(JobStatus(job_id="1", state="FAILED", exit_code=DISK_FULL), NOTHING, NOTHING, "")
+    assert disk_was_full(cause.failure, cause.message)
