@@ -40,7 +40,7 @@ def find_warnings(
             _interrupted(cells),
             _transports(plan, cells),
             _designs(results),
-            _unpaired(results),
+            _unpaired(plan, results),
             _contradictions(results),
             _steps(cells),
             _load(plan, cells),
@@ -165,11 +165,17 @@ def _designs(results: Sequence[CellResult]) -> Warnings:
         yield _warn("designs", [r.label for r in ranked if len(r.designs) > 1], cause, remedy)
 
 
-def _unpaired(results: Sequence[CellResult]) -> Warnings:
+def _unpaired(plan: SweepPlan, results: Sequence[CellResult]) -> Warnings:
     apart = [r.label for r in results if r.ratio_to_best and not r.ratio_to_best.paired]
     if apart:
         cause = f"not timed side by side with the fastest layout: {listed(apart)}"
         remedy = "launches differ by more than steps do; use --design alternated, or more rounds (--rounds)"
+        if plan.slurm is not None and plan.slurm.pack is not None:
+            cause = f"not timed in one job with the fastest layout, so their intervals are wider: {listed(apart)}"
+            remedy = (
+                "jobs land on other nodes and differ by more than many layouts do; time more layouts in one job "
+                "(a larger --pack, or none), or more rounds (--rounds)"
+            )
         yield _warn("unpaired", apart, cause, remedy)
 
 

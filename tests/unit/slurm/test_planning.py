@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from math import log
 from pathlib import Path
 
 import pytest
 
 from harness.cli import _run
+from harness.compare import compare
 from harness.failure import FailureClass
 from harness.mesh.contract import ANY_HOST
 from harness.record import Failure, RunRecord
@@ -150,3 +152,29 @@ def test_a_run_that_found_the_disk_full_is_made_again(message: str, again: bool)
     assert [run.layout.text for launch in launches for run in launch.runs] == ["fsdp:s4"] * again
     twice = [failed, failed.model_copy(update={"attempt": 1})]
     assert next_launches(plan, [*verified(plan), *others, *twice], 9) == ()
+
+
+def timed_in(plan: SweepPlan, launch: str) -> list[RunRecord]:
+    """Two rounds of all layouts; ddp is fastest, and rounds differ by a fifth."""
+    times = {"ddp:r4": 0.10, "fsdp:s4": 0.13, "hsdp:r2s2": 0.12}
+    return [
+        make_time_record(
+            plan, text, repeat, step_time_s=time * (1 + 0.2 * repeat), launch_id=launch.format(text, repeat)
+        )
+        for text, time in times.items()
+        for repeat in (0, 1)
+    ]
+
+
+def test_layouts_of_separate_jobs_are_compared_with_wider_intervals_and_the_report_says_so() -> None:
+    alone, together = slurm_plan(pack=1), slurm_plan()
+    apart = compare(alone, [*verified(alone), *timed_in(alone, "{}-{}")])
+    beside = compare(together, [*verified(together), *timed_in(together, "all-{1}")])
+    widths = [
+        {c.label: log(c.ratio_to_best.high / c.ratio_to_best.low) for c in found.cells if c.ratio_to_best}
+        for found in (apart, beside)
+    ]
+    assert all(widths[0][label] > 3 * widths[1][label] for label in ("fsdp s4", "hsdp r2s2"))
+    said = [w.text for w in apart.warnings if w.kind == "unpaired"]
+    assert len(said) == 1 and "so their intervals are wider" in said[0] and "--pack" in said[0]
+    assert not [w for w in beside.warnings if w.kind == "unpaired"]
