@@ -1,9 +1,9 @@
-"""How long a launch takes to get going on Slurm, beside importing torch in as many tasks: alternated, on the same nodes.
+"""How long a launch takes to get going on Slurm, beside importing torch in as many tasks of a job on the same nodes.
 
     python -m benchmarks.startup_on_slurm --profile virtual --nodes 2 --ranks 8 --repeats 5
 
-Both are jobs. One notes the time around ``srun python -c "import torch"``; the other is a launch of meshsweep, from the
-start of its job's script to all ranks in their process group, and to the first timed step.
+The two kinds of job alternate. One notes the time around ``srun python -c "import torch"``; the other is a launch of
+meshsweep, from the start of its job's script to all ranks in their process group, and to the first timed step.
 """
 
 from __future__ import annotations
