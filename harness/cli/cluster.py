@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -139,6 +140,23 @@ def started_before_its_plan(folder: Path) -> dict[str, Any] | None:
         return {**saved, **paths, "layout_texts": tuple(saved["layout_texts"]), "name": folder.name, "detach": False}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} cannot be read ({error}); start the sweep again with 'meshsweep run'") from error
+
+
+def has_no_plan_yet(folder: Path) -> bool:
+    """Whether a sweep was started there and its probe has not told yet what there is."""
+    begun = (folder / COMMAND).is_file() or (folder / DETACHED_LOG).is_file()
+    return begun and not (folder / "sweep.json").exists()
+
+
+def waiting_text(folder: Path) -> str:
+    """What is known of such a sweep."""
+    from harness.execute.probe import probe_state
+
+    lines = [f"sweep {folder.name} has no plan yet: {probe_state(folder / 'probe')}"]
+    with contextlib.suppress(OSError):
+        said = (folder / DETACHED_LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines += [f"its output: {said[-1]}"] if said else []
+    return "\n".join([*lines, f"'meshsweep resume {folder.name}' starts it again if nothing drives it"])
 
 
 def detach(name: str, results: Path, arguments: Sequence[str]) -> Path:

@@ -16,6 +16,7 @@ from harness.cli.cluster import (
     cluster_options,
     default_name,
     detach,
+    has_no_plan_yet,
     probed,
     slurm_options,
     started_before_its_plan,
@@ -257,9 +258,12 @@ def cancel(sweep: str | None, results: Path) -> int:
     from harness.sweep.drive import CANCEL
     from harness.sweep.drive import cancel as cancel_sweep
 
-    if sweep is not None and started_before_its_plan(results / sweep) is not None:
+    if sweep is not None and has_no_plan_yet(results / sweep):
+        from harness.execute.probe import cancel_probe
+
         (results / sweep / CANCEL).touch()
-        click.echo(f"sweep {sweep}: its probe job will be cancelled")
+        job_id = cancel_probe(results / sweep / "probe")
+        click.echo(f"sweep {sweep}: ended {f'its probe job {job_id}' if job_id else 'nothing, no probe job ran'}")
         return 0
     store = SweepStore.open(sweep_folder(results, sweep))
     jobs = cancel_sweep(store)

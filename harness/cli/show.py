@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.cluster import has_no_plan_yet, waiting_text
 from harness.cli.machine import gap_notes, machine_options, make_options
 from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
 from harness.errors import UsageError
@@ -54,6 +56,12 @@ def _with_speeds(topology: Topology) -> Topology:
 
     speeds = inside(topology)
     return topology.model_copy(update={"measured": speeds.inside, "warnings": (*topology.warnings, *speeds.faults)})
+
+
+def _without_plan(sweep: str, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps({"sweep": sweep, "cells": []}, indent=1))
+    return 0
 
 
 @click.command()
@@ -120,6 +128,12 @@ def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
     from harness.cli.tables import status_rows, status_text
     from harness.store import SweepStore
 
+    if sweep is not None and has_no_plan_yet(results / sweep):
+        click.echo(waiting_text(results / sweep), err=as_json)
+        if not go_on:
+            return _without_plan(sweep, as_json)
+        while has_no_plan_yet(results / sweep):
+            time.sleep(1.0)
     store = SweepStore.open(sweep_folder(results, sweep))
     if go_on:
         from harness.cli.watch import watch

@@ -20,6 +20,7 @@ from harness.execute.slurm_jobs import adopt, submit_call
 from harness.execute.slurm_queue import Queue, SlurmJob
 from harness.failure import FailureClass
 from harness.launch.job_file import read_job_file
+from harness.slurm import commands
 from harness.slurm.profile import SlurmOptions
 from harness.slurm.script import JobRequest, job_name
 from harness.slurm.verdict import Cause
@@ -107,6 +108,38 @@ def probe(
         warnings=tuple(dict.fromkeys(doubts)),
         measured=link_speed.joined(nodes, speeds),
     )
+
+
+def probe_state(folder: Path) -> str:
+    """How far the probe of a sweep is, in words."""
+    file = read_job_file(folder)
+    if file is None:
+        return "its probe job is not submitted yet"
+    if file.end is not None:
+        return f"its probe job ended in state {file.end.status.state}"
+    if file.job_id is None:
+        return "its probe job is being submitted"
+    try:
+        status = commands.queue([file.job_id]).get(file.job_id)
+    except ExecutionError:
+        return f"of its probe job {file.job_id} Slurm says nothing now"
+    if status is None:
+        return f"its probe job {file.job_id} is over"
+    reason = f" ({status.reason})" if status.reason not in (None, "", "None") else ""
+    return f"its probe job {file.job_id} is {status.state}{reason}"
+
+
+def cancel_probe(folder: Path) -> str | None:
+    """End the probe job of a sweep, whether or not a command waits for it; its id, or None where none lives."""
+    left = read_job_file(folder)
+    file = adopt(folder, left, ran=False) if left is not None and left.end is None else None
+    if file is None:
+        return None
+    job = SlurmJob(folder, file, Queue(), lambda: False)
+    if not job.poll():
+        return None
+    job.cancel()
+    return job.job_id
 
 
 def look_node(folder: str) -> None:
