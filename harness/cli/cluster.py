@@ -142,10 +142,27 @@ def started_before_its_plan(folder: Path) -> dict[str, Any] | None:
         raise StoreError(f"{path} cannot be read ({error}); start the sweep again with 'meshsweep run'") from error
 
 
-def has_no_plan_yet(folder: Path) -> bool:
-    """Whether a sweep was started there and its probe has not told yet what there is."""
-    begun = (folder / COMMAND).is_file() or (folder / DETACHED_LOG).is_file()
-    return begun and not (folder / "sweep.json").exists()
+def without_plan(results: Path, sweep: str | None) -> Path | None:
+    """The folder of a sweep that was started and whose probe has not told yet what there is; None for any other.
+
+    ``sweep``: its name or path; None: the newest one, if no sweep with a plan is newer.
+    """
+    if sweep is not None:
+        folders = [folder for folder in (Path(sweep), results / sweep) if _begun(folder) is not None]
+        return folders[0] if folders and not (folders[0] / "sweep.json").exists() else None
+    begun = {path.parent: at for path in results.glob(f"*/{COMMAND}") if (at := _begun(path.parent)) is not None}
+    begun |= {path.parent: at for path in results.glob(f"*/{DETACHED_LOG}") if (at := _begun(path.parent)) is not None}
+    newest = max(begun, key=lambda folder: begun[folder], default=None)
+    if newest is None or (newest / "sweep.json").exists():
+        return None
+    planned = max((path.stat().st_mtime for path in results.glob("*/sweep.json")), default=0.0)
+    return newest if begun[newest] > planned else None
+
+
+def _begun(folder: Path) -> float | None:
+    """When a sweep on a cluster was started there, Unix seconds; None where none was."""
+    times = [path.stat().st_mtime for name in (COMMAND, DETACHED_LOG) if (path := folder / name).is_file()]
+    return min(times, default=None)
 
 
 def waiting_text(folder: Path) -> str:

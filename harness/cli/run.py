@@ -16,10 +16,10 @@ from harness.cli.cluster import (
     cluster_options,
     default_name,
     detach,
-    has_no_plan_yet,
     probed,
     slurm_options,
     started_before_its_plan,
+    without_plan,
 )
 from harness.cli.machine import MachineOptions, device_options
 from harness.cli.options import Work, json_option, resolve, results_option, sweep_folder, work_options
@@ -237,7 +237,8 @@ def resume(sweep: str | None, results: Path, as_json: bool) -> int:
     Example:
       meshsweep resume 20260102-030405-tiny-w4
     """
-    if sweep is not None and (started := started_before_its_plan(results / sweep)) is not None:
+    early = without_plan(results, sweep)
+    if early is not None and (started := started_before_its_plan(early)) is not None:
         with click.Context(run, info_name="run") as context:
             defaults = {option.name: option.get_default(context) for option in run.params}
             context.params = {**defaults, **started, "as_json": as_json}
@@ -258,12 +259,12 @@ def cancel(sweep: str | None, results: Path) -> int:
     from harness.sweep.drive import CANCEL
     from harness.sweep.drive import cancel as cancel_sweep
 
-    if sweep is not None and has_no_plan_yet(results / sweep):
+    if (early := without_plan(results, sweep)) is not None:
         from harness.execute.probe import cancel_probe
 
-        (results / sweep / CANCEL).touch()
-        job_id = cancel_probe(results / sweep / "probe")
-        click.echo(f"sweep {sweep}: ended {f'its probe job {job_id}' if job_id else 'nothing, no probe job ran'}")
+        (early / CANCEL).touch()
+        job_id = cancel_probe(early / "probe")
+        click.echo(f"sweep {early.name}: ended {f'its probe job {job_id}' if job_id else 'nothing, no probe job ran'}")
         return 0
     store = SweepStore.open(sweep_folder(results, sweep))
     jobs = cancel_sweep(store)

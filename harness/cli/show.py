@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.cluster import has_no_plan_yet, waiting_text
+from harness.cli.cluster import waiting_text, without_plan
 from harness.cli.machine import gap_notes, machine_options, make_options
 from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
 from harness.errors import UsageError
@@ -58,7 +58,7 @@ def _with_speeds(topology: Topology) -> Topology:
     return topology.model_copy(update={"measured": speeds.inside, "warnings": (*topology.warnings, *speeds.faults)})
 
 
-def _without_plan(sweep: str, as_json: bool) -> int:
+def _without_cells(sweep: str, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"sweep": sweep, "cells": []}, indent=1))
     return 0
@@ -128,12 +128,14 @@ def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
     from harness.cli.tables import status_rows, status_text
     from harness.store import SweepStore
 
-    if sweep is not None and has_no_plan_yet(results / sweep):
-        click.echo(waiting_text(results / sweep), err=as_json)
+    early = without_plan(results, sweep)
+    if early is not None:
+        click.echo(waiting_text(early), err=as_json)
         if not go_on:
-            return _without_plan(sweep, as_json)
-        while has_no_plan_yet(results / sweep):
+            return _without_cells(early.name, as_json)
+        while not (early / "sweep.json").exists():
             time.sleep(1.0)
+        sweep = str(early)
     store = SweepStore.open(sweep_folder(results, sweep))
     if go_on:
         from harness.cli.watch import watch

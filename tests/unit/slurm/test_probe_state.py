@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from harness.cli import _run
-from harness.cli.cluster import COMMAND, DETACHED_LOG
+from harness.cli.cluster import COMMAND, DETACHED_LOG, without_plan
 from harness.launch.job_file import SlurmJobFile, write_job_file
 from harness.sweep.drive import CANCEL
 from tests.unit.slurm.conftest import FakeSlurm
@@ -57,3 +58,21 @@ def test_cancel_ends_a_probe_that_nobody_waits_for(
     assert (folder / CANCEL).exists()
     assert _run(["cancel", "s"]) == 0
     assert "nothing, no probe job ran" in capsys.readouterr().out
+
+
+def test_the_newest_sweep_may_be_one_that_has_no_plan_yet(folder: Path) -> None:
+    results = folder.parent
+    assert without_plan(results, None) == folder
+    assert without_plan(results, str(folder)) == folder
+    assert without_plan(Path("elsewhere"), "results/s") == Path("results/s")
+    assert without_plan(results, "other") is None
+    planned = results / "older" / "sweep.json"
+    planned.parent.mkdir()
+    planned.write_text("{}")
+    os.utime(planned, (1_000, 1_000))
+    assert without_plan(results, None) == folder
+    os.utime(planned, None)
+    os.utime(folder / COMMAND, (1_000, 1_000))
+    assert without_plan(results, None) is None
+    (folder / "sweep.json").write_text("{}")
+    assert without_plan(results, "s") is None
