@@ -22,7 +22,7 @@ slurm-down:
 	slurm/virtual-cluster down
 
 slurm-test: $(VENV)/.installed-test
-	$(BIN)/pytest tests/slurm
+	$(BIN)/pytest tests/slurm -m ''
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

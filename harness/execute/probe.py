@@ -75,6 +75,7 @@ def probe_request(folder: Path, sweep: str, options: SlurmOptions) -> JobRequest
         folder=str((folder / "job").absolute()),
         nodes=options.nodes,
         gpus_per_node=options.profile.gpus_per_node,
+        gpus=options.profile.gpus,
         time_min=LIMIT_MIN,
         depend=options.depend,
         exclude=options.exclude,

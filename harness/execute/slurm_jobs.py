@@ -156,6 +156,7 @@ def submit_launch(
         folder=str((folder / "job").absolute()),
         nodes=len(ranks.per_node),
         gpus_per_node=options.profile.gpus_per_node and min(options.profile.gpus_per_node, max(ranks.per_node)),
+        gpus=options.profile.gpus and min(options.profile.gpus, ranks.world_size),
         time_min=math.ceil(limit_s / 60),
         depend=options.depend,
         exclude=options.exclude,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 import harness
 from harness.base import Frozen
@@ -47,6 +47,7 @@ class Profile(Frozen):
     requeue: bool = False
     time_min: int | None = Field(default=None, ge=1)  # limit of each job, minutes
     gpus_per_node: int | None = Field(default=None, ge=1)
+    gpus: int | None = Field(default=None, ge=1)  # of all nodes of a job together, where nodes differ
     gpu_type: str | None = None
     cpus_per_node: int | None = Field(default=None, ge=1)
     memory: str | None = None  # of a node, as sbatch --mem takes it
@@ -58,6 +59,13 @@ class Profile(Frozen):
     container: Container | None = None
     srun: tuple[str, ...] = ()
     directives: dict[str, str | int | bool] = Field(default_factory=dict)
+
+    @field_validator("gpus")
+    @classmethod
+    def _counted_once(cls, value: int | None, found: ValidationInfo) -> int | None:
+        if value is not None and found.data.get("gpus_per_node") is not None:
+            raise ValueError("gpus_per_node says how many already; leave one of the two out")
+        return value
 
     @field_validator("environment")
     @classmethod

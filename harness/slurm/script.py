@@ -30,6 +30,7 @@ class JobRequest(Frozen):
     folder: str
     nodes: int = Field(ge=1)
     gpus_per_node: int | None = None
+    gpus: int | None = None
     time_min: int = Field(ge=1)
     depend: str | None = None
     exclude: str | None = None
@@ -62,7 +63,6 @@ def submission(profile: Profile, request: JobRequest, module: Sequence[str], pyt
 
 
 def _options(profile: Profile, request: JobRequest) -> dict[str, str | int | bool]:
-    gpus = request.gpus_per_node
     options: dict[str, str | int | bool | None] = {
         "job-name": request.name,
         "partition": profile.partition,
@@ -73,7 +73,8 @@ def _options(profile: Profile, request: JobRequest) -> dict[str, str | int | boo
         "nodes": request.nodes,
         "ntasks-per-node": 1,
         "cpus-per-task": profile.cpus_per_node,
-        "gpus-per-node": None if gpus is None else f"{profile.gpu_type}:{gpus}" if profile.gpu_type else gpus,
+        "gpus-per-node": _typed(profile, request.gpus_per_node),
+        "gpus": _typed(profile, request.gpus),
         "mem": profile.memory,
         "time": profile.time_min or request.time_min,
         "dependency": request.depend,
@@ -87,6 +88,10 @@ def _options(profile: Profile, request: JobRequest) -> dict[str, str | int | boo
         **profile.directives,
     }
     return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def _typed(profile: Profile, gpus: int | None) -> str | int | None:
+    return f"{profile.gpu_type}:{gpus}" if gpus is not None and profile.gpu_type else gpus
 
 
 def _environment(variables: Mapping[str, str]) -> list[str]:

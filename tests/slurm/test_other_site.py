@@ -12,9 +12,9 @@ from harness.failure import FailureClass
 from tests.slurm.cluster import VirtualCluster, bring_up, virtual_cluster
 from tests.slurm.sweep import SHORT, SLURM, SMALL, Sweep, outcomes
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.distributed, pytest.mark.cluster_sweep, pytest.mark.timeout(1200)]
 
-PROFILE = 'partition = "main"\nexclusive = true\n[environment]\nGLOO_SOCKET_IFNAME = "eth0"\n'
+PROFILE = 'partition = "main"\nexclusive = true\ngpus = 3\n[environment]\nGLOO_SOCKET_IFNAME = "eth0"\n'
 
 
 @pytest.fixture

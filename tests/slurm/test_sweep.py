@@ -18,7 +18,7 @@ from harness.topology.model import LinkClass
 from tests.slurm.cluster import VirtualCluster
 from tests.slurm.sweep import FAULTY, SHORT, SLURM, SMALL, Sweep, outcomes
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.distributed, pytest.mark.cluster_sweep, pytest.mark.timeout(1200)]
 
 TWO_NODES = (*SLURM, "--nodes", "2")
 ONE_NODE = (*SLURM, "--nodes", "1")

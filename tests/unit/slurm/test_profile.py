@@ -20,7 +20,8 @@ def test_every_profile_that_comes_along_is_valid(path: Path) -> None:
 def test_the_template_shows_every_key() -> None:
     template = read_profile("template")
     left_out = [key for key in Profile.model_fields if getattr(template, key) in (None, (), {})]
-    assert left_out == []
+    assert left_out == ["gpus"], "which goes in the place of gpus_per_node, and is shown there"
+    assert "gpus = 12" in (ROOT / "slurm" / "profiles" / "template.toml").read_text()
     assert template.container is not None and template.container.mounts
 
 
@@ -46,6 +47,7 @@ def test_a_name_is_looked_for_in_the_profiles_folder(tmp_path: Path, monkeypatch
         ),
         ({"container": {"runtime": "pyxis", "image": "i", "mount": []}}, r"unknown key 'container\.mount' .*'mounts'"),
         ({"container": {"runtime": "podman", "image": "i"}}, r"container\.runtime: .*'apptainer' or 'pyxis'"),
+        ({"gpus_per_node": 4, "gpus": 6}, r"gpus: gpus_per_node says how many already; leave one of the two out"),
         ({"time_min": 0}, r"time_min: .*greater than or equal to 1"),
         ({"exclusive": "perhaps"}, r"exclusive: .*boolean"),
         ({"environment": {"A B": "x"}}, r"environment: 'A B' is no name of a variable"),

@@ -145,3 +145,9 @@ def test_set_up_lines_change_the_environment_of_ranks(tmp_path: Path) -> None:
     done, _ = run(made, tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "x").read_text() == "from-setup"
+
+
+def test_gpus_of_nodes_that_differ_are_asked_for_as_a_sum() -> None:
+    lines = submission(Profile(gpu_type="a100"), request(gpus_per_node=None, gpus=12), MODULE, PYTHON).text.splitlines()
+    assert "#SBATCH --gpus=a100:12" in lines
+    assert not [line for line in lines if "gpus-per-node" in line]
