@@ -15,6 +15,7 @@ from harness.failure import FailureClass
 from harness.memory_kinds import RankMemory
 from harness.spec import SCHEMA_VERSION, Design, RunSpec
 from harness.startup import Startup
+from harness.traffic import Traffic
 
 Status = Literal["measured", "failed", "interrupted"]
 
@@ -118,3 +119,4 @@ class RunRecord(Frozen):
     comms: Communicators | None = None  # with --debug-comms
     exposure: Exposure | None = None
     calibration: Calibration | None = None  # of a calibrate run
+    traffic: Traffic | None = None

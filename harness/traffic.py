@@ -46,6 +46,64 @@ class Collective(Frozen):
         return self.size_bytes * self.count
 
 
+PortKind = Literal["ethernet", "infiniband", "loopback"]
+
+
+class Port(Frozen):
+    """What one network port of a host moved while ``Traffic.steps`` steps ran.
+
+    Attributes:
+        carries_ranks: whether it is the one through which ranks of different hosts talk; None where nothing says so.
+        sent_bytes: with the headers that the counter counts; see ``harness.predict.proof``.
+    """
+
+    host: str
+    name: str
+    kind: PortKind
+    carries_ranks: bool | None = None
+    sent_bytes: int = Field(ge=0)
+    received_bytes: int = Field(ge=0)
+    sent_packets: int = Field(ge=0)
+    received_packets: int = Field(ge=0)
+
+
+class Traffic(Frozen):
+    """Counted collectives of a steady AdamW step, and what ports moved meanwhile.
+
+    Attributes:
+        collectives: of one step, as rank 0 issued them.
+        rank_bytes: algorithm bytes of all collectives of one step, a value a rank.
+        steps: how many steps in a row were counted; ports cover them all.
+        counted_step_s: the slowest rank's time of each counted step: what counting costs, against ``plain_step_s``.
+        plain_step_s: steps of the same session without counting.
+        ports: of all hosts; empty where no counter could be read.
+    """
+
+    collectives: tuple[Collective, ...]
+    rank_bytes: tuple[int, ...]
+    steps: int = Field(ge=1)
+    counted_step_s: tuple[float, ...] = ()
+    plain_step_s: tuple[float, ...] = ()
+    ports: tuple[Port, ...] = ()
+
+
+def gathered(
+    by_rank: Sequence[Sequence[Collective]],
+    ports: Iterable[Port],
+    plain_step_s: Sequence[float],
+    counted_step_s: Sequence[float],
+) -> Traffic:
+    """What all ranks saw as one value: each rank's collectives of a step, and every host's ports."""
+    return Traffic(
+        collectives=tuple(by_rank[0]),
+        rank_bytes=tuple(sum(one.total_bytes for one in rank) for rank in by_rank),
+        steps=len(counted_step_s),
+        plain_step_s=tuple(plain_step_s),
+        counted_step_s=tuple(counted_step_s),
+        ports=tuple(ports),
+    )
+
+
 def merged(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
     """Equal collectives as one each, with their counts added, in a fixed order."""
     counts: dict[tuple[object, ...], Collective] = {}

@@ -23,6 +23,7 @@ from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, Run
 from harness.slurm.verdict import WHOLE, Cause, setup_failure, weigh
 from harness.spec import Launch
 from harness.startup import Startup
+from harness.traffic import Collective, Port, Traffic, gathered
 
 LOG_TAIL_LINES = 30
 MESSAGE_CHARS = 500
@@ -96,6 +97,7 @@ def _measurements(launch: Launch, index: int, samples: Samples, started_unix: fl
         "gate": GateSamples.model_validate(gate["gate"]) if gate else None,
         "checkpoint": Checkpoint.model_validate(checkpoint["checkpoint"]) if checkpoint else None,
         "memory": _memory(index, samples),
+        "traffic": _traffic(index, samples),
         "timing": _timing(launch, index, samples),
         "exposure": _exposure(index, samples),
     }
@@ -132,6 +134,20 @@ def _memory(index: int, samples: Samples) -> Memory | None:
         peak_reserved_bytes=_column(known, "reserved"),
         peak_rss_bytes=_column(known, "rss"),
         ranks=_rank_memory(known),
+    )
+
+
+def _traffic(index: int, samples: Samples) -> Traffic | None:
+    """Rank 0's collectives and times (all ranks have the slowest's), every rank's total, every host's ports."""
+    rows = [_first(rank, "traffic", index) for rank in samples]
+    known = [row for row in rows if row is not None]
+    if len(known) < len(rows):
+        return None
+    return gathered(
+        [[Collective.model_validate(one) for one in row["collectives"]] for row in known],
+        [Port.model_validate(port) for row in known for port in row["ports"]],
+        known[0]["plain_step_s"],
+        known[0]["counted_step_s"],
     )
 
 

@@ -76,6 +76,10 @@ class CollectiveCounter(TorchDispatchMode):
         """What was counted so far, equal ones merged."""
         return merged(self._seen)
 
+    def clear(self) -> None:
+        """Forget what was counted."""
+        self._seen.clear()
+
     def set_phase(self, phase: StepPhase) -> None:
         """Say in which part of the step the next collectives fall."""
         self.phase = phase

@@ -15,6 +15,8 @@ from harness.measure.clock import synchronise
 from harness.memory_kinds import RankMemory
 from harness.record import Checkpoint, GateSamples
 from harness.spec import RunSpec
+from harness.traffic import Collective
+from harness.train.accounting import Counted, count_step, count_steps, counter_for
 from harness.train.checkpoint.measure import measure_checkpoint, measure_ways
 from harness.train.equivalence import gate_samples
 from harness.train.exposed import rank_exposure
@@ -71,6 +73,28 @@ def checkpoint(spec: RunSpec) -> Checkpoint:
 def checkpoint_ways(spec: RunSpec, root: Path) -> CheckpointParts:
     """Every way to save and to restore, in the folder ``root``."""
     return measure_ways(spec, device(), MEMORY_STEPS, root)
+
+
+def collectives(spec: RunSpec) -> tuple[Collective, ...]:
+    """This rank's collectives of the third step of a fresh session."""
+    session = Session(spec, device(), "adamw")
+    for step_number in range(MEMORY_STEPS):
+        session.step(session.batch(step_number), spec.settings.max_grad_norm)
+    counter = counter_for(session)
+    count_step(session, MEMORY_STEPS, counter)
+    found = counter.collectives
+    session.close()
+    return found
+
+
+def traffic(spec: RunSpec) -> Counted:
+    """What the accounting of a verify run finds on this rank."""
+    session = Session(spec, device(), "adamw")
+    for step_number in range(MEMORY_STEPS):
+        session.step(session.batch(step_number), spec.settings.max_grad_norm)
+    counted = count_steps(session, MEMORY_STEPS)
+    session.close()
+    return counted
 
 
 def gate(spec: RunSpec) -> GateSamples:

@@ -17,6 +17,7 @@ from harness.launch.progress import ProgressWriter
 from harness.measure.ground import ground
 from harness.mesh.contract import MeshContract
 from harness.spec import Launch, RunSpec
+from harness.train.accounting import ACCOUNTING_STEPS, count_steps
 from harness.train.calibrate import calibrate_launch
 from harness.train.checkpoint.measure import measure_checkpoint
 from harness.train.comm_log import keep_log, sockets
@@ -44,14 +45,19 @@ class Reporter:
 
     def sample(self, kind: str, run: int, **values: Any) -> None:
         """Write one line; models become plain JSON."""
-        plain = {k: v.model_dump(mode="json") if isinstance(v, Frozen) else v for k, v in values.items()}
-        self._file.write(json.dumps({"kind": kind, "run": run, **plain}) + "\n")
+        self._file.write(json.dumps({"kind": kind, "run": run, **values}, default=_plain) + "\n")
         self._file.flush()
 
     def at(self, run: int, phase: str) -> None:
         """Say that this rank now works on a phase, or on its next step, of a run."""
         os.environ["MESHSWEEP_CELL"] = self._launch.runs[run].layout.text
         self._progress.at(run, phase, time.time())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Frozen):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is no plain value")
 
 
 def serve_store(token: str = "") -> int:
@@ -123,7 +129,7 @@ def verify(
     folder: Path,
     contract: MeshContract | None = None,
 ) -> None:
-    """Memory first, while the process is fresh; then the checkpoint of that very session; the gate; exposure."""
+    """Memory first, while the process is fresh; then traffic and checkpoint of that session; gate; exposure."""
     reporter.at(index, "build")
 
     def stepped(step: int) -> None:
@@ -139,9 +145,12 @@ def verify(
         rss=watch.rss,
         by_kind=watch.rank_memory,
     )
+    reporter.at(index, "traffic")
+    reporter.sample("traffic", index, **count_steps(session, MEMORY_STEPS)._asdict())
     if spec.settings.checkpoint:
         reporter.at(index, "checkpoint")
-        checkpoint = measure_checkpoint(session, spec, device, MEMORY_STEPS, folder / "checkpoints", contract)
+        step = MEMORY_STEPS + ACCOUNTING_STEPS
+        checkpoint = measure_checkpoint(session, spec, device, step, folder / "checkpoints", contract)
         reporter.sample("checkpoint", index, checkpoint=checkpoint)
     else:
         session.close()
