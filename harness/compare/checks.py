@@ -11,6 +11,7 @@ from harness.compare.race import RaceState
 from harness.compare.steps import STEP_CHECKS
 from harness.compare.transport import surprises, used_transports
 from harness.compare.wording import counted, listed
+from harness.predict.proof import TOLERANCE
 from harness.record import Ground
 from harness.spec import SweepPlan
 
@@ -33,6 +34,7 @@ def find_warnings(
         for found in (
             _reference(plan, results, gate_reference),
             _checkpoints(results),
+            _wire(results),
             _grounds(plan, collected),
             _hosts(cells),
             _rounds(plan, results, {c.label for c in cells if c.elsewhere}, race),
@@ -67,6 +69,18 @@ def _checkpoints(results: Sequence[CellResult]) -> Warnings:
     if unequal:
         cause = f"the restored checkpoint of {listed(unequal)} is not equal to the saved state"
         yield _warn("checkpoint", unequal, cause, "do not rely on checkpoints of that layout with these versions")
+
+
+def _wire(results: Sequence[CellResult]) -> Warnings:
+    proofs = {r.label: r.traffic.proof for r in results if r.traffic and r.traffic.proof}
+    wrong = {label: proof.ratio for label, proof in proofs.items() if not proof.holds}
+    if wrong:
+        shown = ", ".join(f"{label} {ratio:.3f}" for label, ratio in wrong.items())
+        cause = (
+            f"network counters and accounted bytes between nodes differ by more than {100 * TOLERANCE:.0f}%: {shown}"
+        )
+        remedy = "something else used the network meanwhile, or the backend uses other algorithms than those assumed"
+        yield _warn("wire", list(wrong), cause, f"{remedy}: do not rely on the cross-node share before that is known")
 
 
 def _grounds(plan: SweepPlan, collected: Collected) -> Warnings:

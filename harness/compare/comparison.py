@@ -15,6 +15,7 @@ from harness.compare.models import CellResult, CheckpointCost, Comparison, Estim
 from harness.compare.outcome import Verdict, decide, find_gate_reference
 from harness.compare.race import race_of, with_savings
 from harness.compare.ranking import rank
+from harness.compare.traffic import cell_traffic
 from harness.compare.transport import group_transports
 from harness.exposure import StepBreakdown, break_down
 from harness.layout import get_strategy
@@ -81,6 +82,7 @@ def _result(plan: SweepPlan, cell: Cell, verdict: Verdict, collected: Collected)
         mfu=_mfu(plan, cell, speed, rounds[0].record.ground) if speed else None,
         memory=_memory(cell.verify),
         checkpoint=_checkpoint(cell.verify),
+        traffic=cell_traffic(plan, cell.verify),
         startup=_startup(cell),
         rank_memory=((cell.verify.memory and cell.verify.memory.ranks) or ()) if cell.verify else (),
         hosts=_hosts(cell.verify),

@@ -10,6 +10,7 @@ from harness.base import Frozen
 from harness.checkpoint.measured import CheckpointParts
 from harness.checkpoint.study import CheckpointStudy
 from harness.compare.race_verdict import RaceVerdict, Stopped
+from harness.compare.traffic import CellTraffic
 from harness.exposure import StepBreakdown
 from harness.gate import GateVerdict
 from harness.layout import Layout
@@ -90,6 +91,7 @@ class CellResult(Frozen):
     mfu: float | None = None
     memory: MemoryPeak | None = None
     checkpoint: CheckpointCost | None = None
+    traffic: CellTraffic | None = None
     startup: Startup | None = None
     rank_memory: tuple[RankMemory, ...] = ()
     hosts: tuple[str, ...] = ()

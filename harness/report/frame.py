@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.compare import CellResult, Comparison
+from harness.layout import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +64,14 @@ CELL_COLUMNS: Columns = {
     "checkpoint_equal": ("boolean", "whether every restored tensor equals the saved one"),
     "startup_ranks_s": ("Float64", "from a job's start on its nodes to all ranks in their process group, seconds"),
     "startup_timed_s": ("Float64", "from a job's start on its nodes to the first timed step, seconds"),
+    "sent_bytes": ("Int64", "bytes that all ranks send in one step, with the backend's algorithms"),
+    "dp_replicate_sent_bytes": ("Int64", "those of them for collectives on that axis"),
+    "dp_shard_sent_bytes": ("Int64", "those of them for collectives on that axis"),
+    "tp_sent_bytes": ("Int64", "those of them for collectives on that axis"),
+    "cross_node_bytes": ("Int64", "those of them that go to another node"),
+    "cross_node_share": ("Float64", "cross_node_bytes over sent_bytes"),
+    "collectives": ("Int64", "collectives that rank 0 issues in one step"),
+    "wire_ratio": ("Float64", "bytes that nodes' network counters moved, less headers, over cross_node_bytes"),
     "gate_passed": ("boolean", "whether losses and gradient norms follow the reference"),
     "gate_first_bad_step": ("Int64", "first step outside the tolerance, counted from 0"),
     "gate_max_loss_error": ("Float64", "largest relative error of the loss"),
@@ -179,6 +188,7 @@ def _verify_values(cell: CellResult) -> dict[str, Any]:
         "checkpoint_equal": checkpoint and checkpoint.equal,
         "startup_ranks_s": startup and startup.ranks_s,
         "startup_timed_s": startup and startup.first_timed_s,
+        **_traffic_values(cell),
         "gate_passed": gate and gate.passed,
         "gate_first_bad_step": gate and gate.first_bad_step,
         "gate_max_loss_error": gate and gate.max_loss_error,
@@ -186,4 +196,16 @@ def _verify_values(cell: CellResult) -> dict[str, Any]:
         "failure_class": failure and str(failure.failure_class),
         "failure_phase": failure and failure.phase,
         "failure_log": failure and failure.log,
+    }
+
+
+def _traffic_values(cell: CellResult) -> dict[str, Any]:
+    traffic = cell.traffic
+    return {
+        "sent_bytes": traffic and traffic.wire.sent_bytes,
+        **{f"{axis}_sent_bytes": traffic and traffic.bytes_of_axis(axis) for axis in AXES},
+        "cross_node_bytes": traffic and traffic.wire.cross_node_bytes,
+        "cross_node_share": traffic and traffic.wire.cross_node_share,
+        "collectives": traffic and traffic.count,
+        "wire_ratio": traffic.proof.ratio if traffic and traffic.proof else None,
     }

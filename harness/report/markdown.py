@@ -10,14 +10,12 @@ from harness.report.checkpoints import checkpoint_parts
 from harness.report.ground import Facts, ground_facts, node_rows, topology_facts, work_facts
 from harness.report.notes import MEANINGS, table_notes, unranked_notes
 from harness.report.page.several import SideBySide
+from harness.report.page.tables import Table
 from harness.report.parts import parts_tables
 from harness.report.plots import describe
 from harness.report.race import race_lines, stopped_lines
-from harness.report.tables import (
-    escape,
-    markdown_rows,
-    markdown_tables,
-)
+from harness.report.tables import escape, markdown_rows, markdown_tables
+from harness.report.traffic import traffic_notes, traffic_tables
 
 
 def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
@@ -26,6 +24,7 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     blocks = [f"# {escape(plan.name)}", f"**{escape(sentence(comparison))}**", *_table(comparison)]
     blocks += [f"![{describe(path.removesuffix('.png'))}]({path})" for path in pictures]
     blocks += _race(comparison)
+    blocks += _traffic(comparison)
     blocks += _checkpoints(comparison)
     for table in parts_tables(comparison):
         blocks += [f"## {table.heading}", markdown_rows([escape(t) for t in table.titles], table.rows)]
@@ -55,10 +54,7 @@ def _checkpoints(comparison: Comparison) -> list[str]:
 def side_by_side_markdown(together: SideBySide, comparisons: Sequence[Comparison], pictures: Sequence[str] = ()) -> str:
     """Several sweeps: what they say together, then each one's answer and table."""
     blocks = [f"# {len(comparisons)} sweeps side by side", f"**{escape(together.sentence)}**"]
-    for table in together.tables:
-        titles = [f"{head.title} ({head.unit})" if head.unit else head.title for head in table.heads]
-        align = ["right" if head.number else "left" for head in table.heads]
-        blocks.append(markdown_rows([escape(title) for title in titles], table.rows, align))
+    blocks += map(_page_table, together.tables)
     blocks += [_list([escape(note) for note in together.notes])]
     blocks += [f"![{describe(path.removesuffix('.png'))}]({path})" for path in pictures]
     for comparison in comparisons:
@@ -73,6 +69,20 @@ def _table(comparison: Comparison) -> list[str]:
         return []
     notes = [" ".join(map(escape, table_notes(comparison))), *map(escape, unranked_notes(comparison))]
     return ["## Layouts", table, *notes, *(["### More figures", *more] if more else [])]
+
+
+def _page_table(table: Table) -> str:
+    titles = [f"{head.title} ({head.unit})" if head.unit else head.title for head in table.heads]
+    align = ["right" if head.number else "left" for head in table.heads]
+    return markdown_rows([escape(title) for title in titles], table.rows, align)
+
+
+def _traffic(comparison: Comparison) -> list[str]:
+    tables = traffic_tables(comparison)
+    if not tables:
+        return []
+    first, *others = map(_page_table, tables)
+    return ["## Traffic", first, *map(escape, traffic_notes(comparison)), "### Collectives", *others]
 
 
 def _race(comparison: Comparison) -> list[str]:

@@ -22,6 +22,7 @@ from harness.report.memory_plots import draw_memory_kinds, draw_memory_ranks
 from harness.report.mesh import draw_mesh
 from harness.report.rows import cell_rows, finished, mark_missing, write_values
 from harness.report.tables import shown_cells
+from harness.report.traffic import draw_traffic
 from harness.report.units import bytes_unit, plain, rate_unit, time_unit
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ PICTURES: Mapping[str, Callable[[Comparison], Figure | None]] = {
     "memory_kinds": draw_memory_kinds,
     "memory_ranks": draw_memory_ranks,
     "checkpoint": draw_checkpoint,
+    "traffic": draw_traffic,
     "mesh": draw_mesh,
     "checkpoint_matrix": draw_checkpoint_matrix,
 }
@@ -134,6 +136,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "memory_ranks": "peak memory of each rank, odd ranks framed",
     "checkpoint": "checkpoint size, save and restore time of each layout",
     "checkpoint_matrix": "time to restore a checkpoint of each mesh onto each other mesh",
+    "traffic": "bytes that each layout sends in a step, by mesh axis and class of link",
     "mesh": "mesh of the fastest layout on its hosts",
     "together": "tokens per second of each layout in each sweep with 95% intervals",
     "scaling": "tokens per second against world size, the best layout of each strategy, with 95% intervals",

@@ -13,6 +13,7 @@ from harness.report.page.tables import Table, main_table, more_table, plain_tabl
 from harness.report.plots import describe
 from harness.report.race import race_lines, stopped_lines
 from harness.report.tables import shown_cells
+from harness.report.traffic import traffic_notes, traffic_tables
 from harness.report.units import plain
 
 Pictures = Mapping[str, bytes]  # name -> SVG
@@ -59,6 +60,19 @@ class Pictured(NamedTuple):
     def make(self, _: Comparison, pictures: Pictures) -> Section | None:
         shown = _shown(pictures, self.names)
         return Section(self.anchor, self.title, self.intro, pictures=shown) if shown else None
+
+
+class TrafficSection(NamedTuple):
+    """What a step sends, as picture and tables."""
+
+    names: tuple[str, ...] = ("traffic",)
+
+    def make(self, comparison: Comparison, pictures: Pictures) -> Section | None:
+        tables = traffic_tables(comparison)
+        if not tables:
+            return None
+        shown = _shown(pictures, self.names)
+        return Section("traffic", "Traffic", pictures=shown, tables=tables, notes=traffic_notes(comparison))
 
 
 def speed(comparison: Comparison, pictures: Pictures) -> Section | None:
@@ -135,7 +149,7 @@ PICTURED = (
     Pictured("frontier", "Speed against memory", ("speed_memory",)),
     Pictured("step", "Where a step goes", ("step_breakdown",)),
     Pictured("memory", "Memory", ("peak_memory", "memory_by_kind", "memory_heat")),
-    Pictured("traffic", "Traffic", ("traffic", "traffic_by_axis", "traffic_by_link")),
+    TrafficSection(),
     Pictured("prediction", "Predicted against measured", ("predicted",)),
     Pictured("mesh", "Mesh of the fastest layout", ("mesh",)),
 )
