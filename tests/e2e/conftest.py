@@ -20,7 +20,10 @@ from harness.store import SweepStore
 
 ROOT = Path(__file__).parents[2]
 MARK = "MESHSWEEP_TEST_MARK"
-QUICK = ("--device", "cpu", "--ranks", "2", "--batch", "4", "--seq-len", "16", "--rounds", "1", "--steps", "8")
+QUICK = (
+    *("--device", "cpu", "--ranks", "2", "--batch", "4", "--seq-len", "16", "--rounds", "1", "--steps", "8"),
+    *("--exposure-steps", "0"),
+)
 
 
 @dataclass

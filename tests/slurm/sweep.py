@@ -20,7 +20,10 @@ from tests.slurm.cluster import VirtualCluster
 # a machine that does other work makes a sweep slow, not wrong
 LONG_S = 500
 
-SLURM = ("--cluster", "slurm", "--profile", "virtual", "--device", "cpu", "--no-checkpoint", "--exhaustive")
+SLURM = (
+    *("--cluster", "slurm", "--profile", "virtual", "--device", "cpu"),
+    *("--no-checkpoint", "--exposure-steps", "0", "--exhaustive"),
+)
 SMALL = ("--batch", "4", "--seq-len", "16", "--warmup-min", "1", "--warmup-max", "2")
 FAULTY = ("--model", "tests.e2e.faulty:model", "--ranks", "2", *SMALL, "--collective-timeout", "8")
 SHORT = ("--rounds", "1", "--steps", "4")

@@ -89,7 +89,7 @@ def test_pictures_and_tables_are_in_the_report(tmp_path: Path) -> None:
     comparison = sweep()
     files = write_report(comparison, tmp_path)
     names = {path.name for path in files.pictures}
-    assert {"breakdown.png", "memory_kinds.png", "memory_ranks.png"} <= names
+    assert {"step_breakdown.png", "memory_by_kind.png", "memory_heat.png"} <= names
     text = files.markdown.read_text()
     rows = [" ".join(line.split()) for line in text.splitlines() if line.startswith("| hsdp r2s2")]
     assert any(row.startswith("| hsdp r2s2 | 30.0 | backward of the whole model | 5.00 |") for row in rows)
