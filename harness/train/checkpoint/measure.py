@@ -22,6 +22,7 @@ from harness.mesh.contract import MeshContract
 from harness.record import Checkpoint
 from harness.spec import RunSpec
 from harness.train.checkpoint import disk
+from harness.train.checkpoint.reader import reads_past_cache
 from harness.train.checkpoint.restore import DEFAULT_WAY as RESTORE_WAY
 from harness.train.checkpoint.restore import Restored, restore, restore_stock
 from harness.train.checkpoint.save import DEFAULT_WAY as SAVE_WAY
@@ -101,7 +102,9 @@ def measure_ways(
         cost, folder = _save(session, steps, root / way, way)
         saves.append(cost)
         if way == SAVE_WAY:
-            restores += [_restore(session, folder, cache, *read, throttle) for read in reads for cache in _caches(read)]
+            direct = reads_past_cache(folder / MANIFEST)
+            possible = [read for read in reads if direct or not read[2]]
+            restores += [_restore(session, folder, cache, *r, throttle) for r in possible for cache in _caches(r)]
         elif way == "stock":
             restores += [_restore_stock(session, folder, cache, throttle) for cache in STOCK_CACHES]
         remove(folder)

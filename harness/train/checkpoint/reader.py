@@ -202,7 +202,10 @@ class _groups:
         }
         return {ranks: self._own.get(ranks) for ranks in self._needers}
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            return  # what the others do is not known; the groups end with the process
+        dist.barrier()  # no rank closes connections on which another still receives
         rank = dist.get_rank()
         for ranks, group in self._own.items():
             if rank in ranks:
@@ -254,3 +257,12 @@ def read_past_cache(path: Path, block: Block) -> Bytes:
         os.close(descriptor)
     whole = np.frombuffer(room, dtype=np.uint8)
     return whole[block.begin - first : block.end - first]
+
+
+def reads_past_cache(path: Path) -> bool:
+    """Whether the file system of ``path`` has such reads; a tmpfs may not."""
+    try:
+        read_past_cache(path, Block(path.name, 0, 1, 0, (0,), ()))
+    except OSError:
+        return False
+    return True
