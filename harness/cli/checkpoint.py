@@ -156,7 +156,7 @@ def measure(
 
     store = SweepStore.open(sweep_folder(results, sweep))
     plan = store.plan()
-    found = study(
+    study(
         _layouts(layout_texts, plan),
         plan.workload,
         plan.ranks.device,
@@ -166,8 +166,9 @@ def measure(
         matrix=matrix,
         settings=plan.settings,
         say=lambda line: click.echo(line, err=True),
+        keep=store.add_checkpoint_study,
+        earlier=store.checkpoint_study(),
     )
-    store.add_checkpoint_study(found)
     show_report(store, as_json)
     return 0
 

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ WAYS = "harness.train.remote:checkpoint_ways"
 TIMEOUT_S = 900.0
 
 Say = Callable[[str], None]
+Keep = Callable[[CheckpointStudy], None]
 
 
 class _Groups:
@@ -55,10 +56,13 @@ def study(
     matrix: bool = True,
     settings: Settings | None = None,
     say: Say = lambda _: None,
+    keep: Keep = lambda _: None,
+    earlier: CheckpointStudy | None = None,
 ) -> CheckpointStudy:
     """Measure; checkpoints are written into a temporary folder in ``storage`` and removed.
 
-    A layout or pair that fails is in the result with its reason, and the rest goes on.
+    A layout or pair that fails is in the result with its reason, and the rest goes on. ``keep`` is given what there is
+    after each layout, so that nothing measured is lost. What is not asked for stays as in ``earlier``.
     """
     specs = [
         RunSpec(
@@ -70,25 +74,30 @@ def study(
         )
         for layout in layouts
     ]
-    storage.mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix=".checkpoint-study-", dir=storage))
-    try:
-        with ExitStack() as stack:
-            groups = _Groups(device, root, stack)
-            studied = tuple(_ways(spec, groups, root, say) for spec in specs) if ways else ()
-            pairs = tuple(_matrix(specs, groups, root, say)) if matrix else ()
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    return CheckpointStudy(
+    found = CheckpointStudy(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
         model=workload.model.name,
         host=platform.node(),
         versions={"meshsweep": harness.__version__, "python": platform.python_version()},
         cpu_count=os.cpu_count(),
-        layouts=studied,
-        pairs=pairs,
+        layouts=earlier.layouts if earlier and not ways else (),
+        pairs=earlier.pairs if earlier and not matrix else (),
     )
+    storage.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix=".checkpoint-study-", dir=storage))
+    try:
+        with ExitStack() as stack:
+            groups = _Groups(device, root, stack)
+            for spec in specs if ways else ():
+                found = found.model_copy(update={"layouts": (*found.layouts, _ways(spec, groups, root, say))})
+                keep(found)
+            for pairs in _matrix(specs, groups, root, say) if matrix else ():
+                found = found.model_copy(update={"pairs": (*found.pairs, *pairs)})
+                keep(found)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return found
 
 
 def _ways(spec: RunSpec, groups: _Groups, root: Path, say: Say) -> LayoutStudy:
@@ -100,37 +109,32 @@ def _ways(spec: RunSpec, groups: _Groups, root: Path, say: Say) -> LayoutStudy:
     return LayoutStudy(layout=spec.layout.text, parts=parts)
 
 
-def _matrix(specs: Sequence[RunSpec], groups: _Groups, root: Path, say: Say) -> list[Pair]:
+def _matrix(specs: Sequence[RunSpec], groups: _Groups, root: Path, say: Say) -> Iterator[list[Pair]]:
+    """All pairs with one target after the other."""
     sources: list[Source] = []
-    pairs: list[Pair] = []
-    failed: dict[str, str] = {}
+    failed: list[tuple[RunSpec, str]] = []
     for number, spec in enumerate(specs):
         say(f"{spec.layout.label}: saved for every other mesh")
         try:
             group = groups(spec.ranks.world_size)
             sources.append(group.call(f"{MATRIX}:save_source", spec, root / f"source{number}", timeout_s=TIMEOUT_S)[0])
         except RankError as error:
-            failed[spec.layout.text] = str(error)
+            failed.append((spec, f"not saved: {error}"))
     for spec in specs:
         say(f"{spec.layout.label}: restored from every mesh")
-        target = {"target": spec.layout.text, "target_ranks": spec.ranks.world_size}
         try:
             group = groups(spec.ranks.world_size)
-            pairs += group.call(f"{MATRIX}:restore_sources", spec, sources, timeout_s=TIMEOUT_S)[0]
+            pairs = group.call(f"{MATRIX}:restore_sources", spec, sources, timeout_s=TIMEOUT_S)[0]
         except RankError as error:
-            pairs += [
-                Pair.model_validate({"source": s.layout, "source_ranks": s.world_size, "reason": str(error), **target})
-                for s in sources
-            ]
-        pairs += [
-            Pair.model_validate(
-                {"source": text, "source_ranks": ranks(specs, text), "reason": f"not saved: {why}", **target}
-            )
-            for text, why in failed.items()
-        ]
-    return pairs
+            pairs = [_no_pair(source.layout, source.world_size, spec, str(error)) for source in sources]
+        yield [*pairs, *(_no_pair(s.layout.text, s.ranks.world_size, spec, why) for s, why in failed)]
 
 
-def ranks(specs: Sequence[RunSpec], text: str) -> int:
-    """World size of one of the layouts."""
-    return next(spec.ranks.world_size for spec in specs if spec.layout.text == text)
+def _no_pair(source: str, source_ranks: int, target: RunSpec, reason: str) -> Pair:
+    return Pair(
+        source=source,
+        source_ranks=source_ranks,
+        target=target.layout.text,
+        target_ranks=target.ranks.world_size,
+        reason=reason,
+    )
