@@ -18,10 +18,12 @@ from harness.checkpoint.manifest import read_manifest
 from harness.checkpoint.names import MANIFEST, latest, partial_folder
 from harness.checkpoint.study import LOSS_TOLERANCE, Pair, Source
 from harness.checkpoint.verify import pieces_of, verify
+from harness.execute.checkpoints import study
 from harness.execute.ranks import RankError
 from harness.predict.checkpoint import checkpoint_size
+from harness.workload import make_workload
 from tests.contract.conftest import GetGroup, start
-from tests.contract.specs import make_spec
+from tests.contract.specs import layout, make_spec
 
 pytestmark = pytest.mark.distributed
 
@@ -55,6 +57,24 @@ def test_every_pair_of_meshes_is_equal_and_trains_on(rank_group: GetGroup, tmp_p
     assert {p.step for p in pairs} == {2}
     assert all(p.loss_difference == 0.0 for p in pairs if p.source == p.target), "the same mesh goes on bit by bit"
     assert all((p.loss_difference or 0.0) <= LOSS_TOLERANCE for p in pairs)
+
+
+def test_a_study_keeps_what_it_has_and_leaves_no_checkpoint(tmp_path: Path) -> None:
+    kept: list[int] = []
+    found = study(
+        [layout("ddp:r2"), layout("fsdp:s2")],
+        make_workload("tiny", 8, 32),
+        "cpu",
+        tmp_path,
+        "command",
+        ways=False,
+        keep=lambda one: kept.append(len(one.pairs)),
+    )
+    assert [(p.source, p.target, p.good) for p in found.pairs] == [
+        (source, target, True) for target in ("ddp:r2", "fsdp:s2") for source in ("ddp:r2", "fsdp:s2")
+    ]
+    assert kept == [2, 4]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pair_that_cannot_work_says_why_before_it_touches_anything(rank_group: GetGroup, tmp_path: Path) -> None:
