@@ -96,7 +96,12 @@ def costs_part(cells: Sequence[Labelled]) -> Part:
         *("layout", f"save, {times.name}", "of the disk's write rate", f"restore cold, {times.name}"),
         *("of the disk's read rate", f"restore warm, {times.name}", "times each byte is read", "host memory on top"),
     )
-    return Part("Saving and restoring", titles, tuple(rows), tuple(explain(cells)))
+    return Part("Saving and restoring", titles, tuple(rows), tuple(explain(_on_several_ranks(cells))))
+
+
+def _on_several_ranks(cells: Sequence[Labelled]) -> list[Labelled]:
+    """Without the single process, which moves nothing between ranks and is no choice."""
+    return [cell for cell in cells if len(cell.parts.saves[0].written_bytes or ()) != 1]
 
 
 def study_parts(study: CheckpointStudy) -> list[Part]:
@@ -265,7 +270,10 @@ def _reads(study: CheckpointStudy | None) -> str:
 
 
 def _share(rate: float, limit: float | None) -> str:
-    return f"{rate / limit:.0%}" if limit else MISSING
+    if not limit:
+        return MISSING
+    share = rate / limit
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
 def _rate_share(restore: RestoreCost | None, disk: DiskRate | None) -> str:

@@ -44,9 +44,7 @@ def _checkpoints(comparison: Comparison) -> list[str]:
     blocks = ["## Checkpoints"] if parts else []
     for part in parts:
         blocks.append(f"### {part.title}")
-        blocks += (
-            [markdown_rows(part.titles, [[escape(text) for text in row] for row in part.rows])] if part.rows else []
-        )
+        blocks += [markdown_rows(part.titles, part.rows)] if part.rows else []
         blocks += [_list([escape(note) for note in part.notes])] if part.notes else []
     return blocks
 

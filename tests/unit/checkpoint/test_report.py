@@ -130,6 +130,7 @@ def study() -> CheckpointStudy:
 
 def test_the_report_has_sizes_costs_and_claims(compared: Comparison) -> None:
     text = to_markdown(compared)
+    assert "128 -&gt; 16" in text, "escaped once"
     for title in ("## Checkpoints", "### What checkpoints are made of", "### Saving and restoring", "### Two claims"):
         assert title in text
     found = {part.title: part for part in checkpoint_parts(compared)}
