@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from harness.checkpoint.measured import CheckpointParts, DiskRate, RestoreCost, SaveCost
+from harness.checkpoint.measured import CheckpointParts, RestoreCost, SaveCost
 from harness.checkpoint.study import LOSS_TOLERANCE, CheckpointStudy, Pair
 from harness.checkpoint.ways import RESTORE_WAYS, SAVE_WAYS
 from harness.compare import Comparison
@@ -86,7 +86,7 @@ def costs_part(cells: Sequence[Labelled]) -> Part:
                 times.text(save.time_s),
                 _share(save.total_bytes / save.time_s, disk.write_bytes_per_s if disk else None),
                 times.text(cold.time_s) if cold else MISSING,
-                _rate_share(cold, disk),
+                _rate_share(cold, cell.parts),
                 times.text(warm.time_s) if warm else MISSING,
                 f"{sum(cold.storage_bytes) / save.total_bytes:.2f}" if cold else MISSING,
                 _peak(cold),
@@ -160,7 +160,7 @@ def restores_part(layouts: Sequence[Labelled]) -> Part:
                     f"{sum(restore.storage_bytes):,}",
                     f"{sum(restore.device_bytes):,}" if restore.device_bytes else MISSING,
                     f"{sum(restore.received_bytes):,}" if restore.received_bytes else MISSING,
-                    MISSING if restore.cache == "warm" else _rate_share(restore, parts.disk),
+                    MISSING if restore.cache == "warm" else _rate_share(restore, parts),
                 )
             )
     titles = (
@@ -276,10 +276,11 @@ def _share(rate: float, limit: float | None) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
-def _rate_share(restore: RestoreCost | None, disk: DiskRate | None) -> str:
-    if restore is None or disk is None:
+def _rate_share(restore: RestoreCost | None, parts: CheckpointParts) -> str:
+    """The checkpoint's own bytes over the time: what is read again does not count as speed."""
+    if restore is None or parts.disk is None:
         return MISSING
-    return _share(sum(restore.storage_bytes) / restore.time_s, disk.read_cold_bytes_per_s)
+    return _share(parts.saves[0].total_bytes / restore.time_s, parts.disk.read_cold_bytes_per_s)
 
 
 def _peak(restore: RestoreCost | None) -> str:
