@@ -9,7 +9,7 @@ from harness.compare import OUTCOMES, CellResult, Comparison
 from harness.report.checkpoints import checkpoint_parts
 from harness.report.ground import Facts, ground_facts, node_rows, topology_facts, work_facts
 from harness.report.notes import MEANINGS, table_notes, unranked_notes
-from harness.report.page.tables import Table, main_table, more_table, plain_table
+from harness.report.page.tables import Table, figures_table, main_table, more_table, plain_table
 from harness.report.plots import describe
 from harness.report.race import race_lines, stopped_lines
 from harness.report.tables import shown_cells
@@ -138,7 +138,7 @@ def checkpoint(comparison: Comparison, pictures: Pictures) -> Section | None:
     """Pictures, then what checkpoints are made of, what they cost, and why."""
     parts = checkpoint_parts(comparison)
     shown = _shown(pictures, _CHECKPOINT)
-    tables = tuple(plain_table(part.title, part.titles, part.rows) for part in parts if part.rows)
+    tables = tuple(figures_table(part.title, part.titles, part.rows) for part in parts if part.rows)
     notes = tuple(plain(note) for part in parts for note in part.notes)
     return Section("checkpoint", "Checkpoint", pictures=shown, tables=tables, notes=notes) if shown or parts else None
 

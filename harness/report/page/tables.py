@@ -8,6 +8,8 @@ from typing import NamedTuple
 from harness.compare import CellResult
 from harness.report.tables import MAIN_TITLES, MISSING, Column, table_columns
 
+LONGEST_NUMBER = 20
+
 
 class Head(NamedTuple):
     """A column's title, its unit (empty for none), and whether its cells are numbers."""
@@ -29,6 +31,17 @@ class Table(NamedTuple):
 def plain_table(caption: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A table of words."""
     return Table(caption, tuple(Head(t, "", False) for t in titles), tuple(tuple(r) for r in rows))
+
+
+def figures_table(caption: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table of words and of numbers: a column of short values that begin with a digit, or are missing, is one."""
+
+    def is_number(value: str) -> bool:
+        return value == MISSING or (value[:1].isdigit() and len(value) < LONGEST_NUMBER)
+
+    numbers = [all(map(is_number, column)) for column in zip(*rows, strict=True)]
+    heads = tuple(Head(title, "", number) for title, number in zip(titles, numbers, strict=True))
+    return Table(caption, heads, tuple(tuple(row) for row in rows))
 
 
 def main_table(cells: Sequence[CellResult]) -> Table:
