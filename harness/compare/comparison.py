@@ -87,6 +87,7 @@ def _result(plan: SweepPlan, cell: Cell, verdict: Verdict, collected: Collected)
         rank_memory=((cell.verify.memory and cell.verify.memory.ranks) or ()) if cell.verify else (),
         hosts=_hosts(cell.verify),
         breakdown=_breakdown(cell.verify),
+        first_step_s=cell.verify.startup_s if cell.verify else None,
         unranked=_unranked(plan, cell, collected) if verdict.outcome == "measured" else None,
     )
 

@@ -64,6 +64,7 @@ class CellResult(Frozen):
         step_time: seconds, the slowest rank's time of each step, over all rounds.
         tokens_per_s: over all ranks; of measured cells only, as are ``tokens_per_s_per_rank`` and ``mfu``.
         mfu: model FLOP/s over the peak of all ranks, a fraction; None where the peak is unknown.
+        first_step_s: from the start of its verify launch, in processes of its own, to its first training step.
         startup: medians over the timed rounds, else those of the verify run; what was started in company counts it.
         rank_memory: what each rank's memory was made of, in rank order; empty where it was not measured.
         hosts: of those ranks, a name a rank.
@@ -96,6 +97,7 @@ class CellResult(Frozen):
     rank_memory: tuple[RankMemory, ...] = ()
     hosts: tuple[str, ...] = ()
     breakdown: StepBreakdown | None = None
+    first_step_s: float | None = None
     rank: int | None = None
     unranked: str | None = None
     ratio_to_best: Ratio | None = None

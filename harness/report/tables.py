@@ -206,7 +206,8 @@ def _checkpoint_columns(cells: Sequence[CellResult]) -> list[Column]:
 
 def _startup_columns(cells: Sequence[CellResult]) -> list[Column]:
     known = [c.startup for c in cells if c.startup]
-    times = time_unit(t for one in known for t in (one.ranks_s, one.first_timed_s) if t is not None)
+    firsts = [c.first_step_s for c in cells if c.first_step_s is not None]
+    times = time_unit([*firsts, *(t for one in known for t in (one.ranks_s, one.first_timed_s) if t is not None)])
 
     def column(title: str, pick: Callable[[Startup], float | None]) -> Column:
         return Column(
@@ -214,6 +215,7 @@ def _startup_columns(cells: Sequence[CellResult]) -> list[Column]:
         )
 
     return [
+        Column("first step after", times.name, _of(lambda c: c.first_step_s, times.text), console=False),
         column("ranks ready after", lambda one: one.ranks_s),
         column("timed after", lambda one: one.first_timed_s),
     ]
