@@ -57,6 +57,12 @@ if TYPE_CHECKING:
     help="What 'meshsweep calibrate' measured.",
 )
 @click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
+@click.option(
+    "--trace",
+    "traced",
+    is_flag=True,
+    help="Also run the best layout's code, or that of all --layouts, on fake tensors.",
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw step times and memory.")
 @json_option
@@ -82,6 +88,7 @@ def plan(
     bandwidth_file: Path | None,
     calibration_file: Path | None,
     allow_cross_node_tp: bool,
+    traced: bool,
     as_csv: bool,
     plot: Path | None,
     as_json: bool,
@@ -93,8 +100,10 @@ def plan(
       meshsweep plan --model 70b --nodes 16 --gpus-per-node 8 --gpu h100-sxm
       meshsweep plan --model 8b --nodes 4 --gpus-per-node 8 --gpu a100-80gb --seq-len 8192 --csv
       meshsweep plan --model 70b --topology topo.txt --gpu h100-sxm --layouts hsdp,fsdp_tp --json
+      meshsweep plan --model 8b --nodes 16 --gpus-per-node 8 --gpu h100-sxm --layouts hsdp:r16s8 --trace
     """
     from harness.cli.plan_text import forecast_csv, forecast_text
+    from harness.cli.traced import traced_text, with_traces
     from harness.forecast.predict import forecast
     from harness.workload import make_workload
 
@@ -125,6 +134,9 @@ def plan(
 
         write_atomic(plot, to_png(draw_forecast(found)))
     click.echo(forecast_csv(found) if as_csv else forecast_text(found), err=as_json)
+    if traced:
+        found = with_traces(found, every=bool(layout_texts))
+        click.echo("\n" + traced_text(found.traced), err=as_json or as_csv)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     return 0

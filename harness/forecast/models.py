@@ -61,6 +61,31 @@ class LayoutForecast(Frozen):
     placement: str
 
 
+class TracedAxis(Frozen):
+    """Collectives of one axis, and their algorithm bytes, in one step of the first rank: traced and by formula."""
+
+    axis: str
+    collectives: int
+    formula_collectives: int
+    algorithm_bytes: int
+    formula_bytes: int
+
+
+class TracedLayout(Frozen):
+    """A trace of one layout beside the closed formulas.
+
+    ``equal``: every collective is the same, in operation, size, type, phase and count. ``state_bytes``: parameters,
+    gradients and optimizer of the first rank.
+    """
+
+    layout: str
+    seconds: float
+    equal: bool
+    axes: tuple[TracedAxis, ...]
+    state_bytes: int
+    formula_state_bytes: int
+
+
 class LeftOut(Frozen):
     """A layout that is not legal, with the rule."""
 
@@ -79,6 +104,7 @@ class Forecast(Frozen):
     numbers: tuple[Number, ...]
     layouts: tuple[LayoutForecast, ...]
     left_out: tuple[LeftOut, ...]
+    traced: tuple[TracedLayout, ...] = ()
 
     @property
     def world_size(self) -> int:

@@ -83,6 +83,10 @@ def trace_blocks(layout: Layout, workload: Workload, blocks: int) -> Trace:
         raise UsageError(f"{layout.text} cannot be traced: {why}; measure it with 'meshsweep run', or trace fsdp, hsdp")
     if workload.model_path is not None:
         raise UsageError(f"{workload.model_path} cannot be traced with fewer blocks; name a preset with --model")
+    if layout.options.compile:
+        raise UsageError(
+            f"{layout.text} cannot be traced compiled; trace it without compile: its collectives are equal"
+        )
     shape = workload.model.model_copy(update={"n_layers": blocks})
     spec = RunSpec(
         layout=layout,

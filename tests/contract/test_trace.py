@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from torch.distributed.fsdp._fully_shard import _fsdp_common
 
@@ -102,3 +104,18 @@ def test_layouts_that_cannot_be_traced_say_why() -> None:
     place = layout("fsdp1:s4")
     with pytest.raises(UsageError, match="cuts real tensors"):
         trace(place, work("tiny", place))
+
+
+def test_plan_shows_traces_beside_formulas(capsys: pytest.CaptureFixture[str]) -> None:
+    from harness.cli import _run
+
+    words = (
+        "plan --model tiny --nodes 1 --gpus-per-node 4 --gpu h100-sxm --batch 8 --seq-len 64 --layouts fsdp:s4 --trace"
+    )
+    assert _run([*words.split(), "--json"]) == 0
+    out, err = capsys.readouterr()
+    (traced,) = json.loads(out)["traced"]
+    assert traced["equal"]
+    assert traced["state_bytes"] == traced["formula_state_bytes"]
+    assert [axis["axis"] for axis in traced["axes"]] == ["dp_shard"]
+    assert "equal" in err

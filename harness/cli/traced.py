@@ -1,0 +1,82 @@
+"""``meshsweep plan --trace``: what the layouts' own code does, beside the closed formulas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from tabulate import tabulate
+
+from harness.forecast.models import Forecast, LayoutForecast, TracedAxis, TracedLayout
+from harness.layout import Layout, Mesh, parse_layout
+from harness.predict.collectives import step_collectives
+from harness.traffic import Collective
+from harness.workload import Workload
+
+GIB = 2**30
+
+
+def with_traces(found: Forecast, every: bool) -> Forecast:
+    """The forecast with a trace of its best layout, or of ``every`` one.
+
+    Raises:
+        UsageError: a layout cannot be traced.
+    """
+    chosen = found.layouts if every else tuple(one for one in (found.best,) if one is not None)
+    return found.model_copy(update={"traced": tuple(_traced(one, found.workload) for one in chosen)})
+
+
+def _traced(one: LayoutForecast, workload: Workload) -> TracedLayout:
+    from harness.predict.trace import trace  # here, since it imports torch
+
+    request = parse_layout(one.layout)
+    layout = Layout(strategy=request.strategy, mesh=request.mesh or Mesh(), options=request.options)
+    formula = step_collectives(layout, workload)
+    start = time.perf_counter()
+    found = trace(layout, workload)
+    seconds = time.perf_counter() - start
+    axes = dict.fromkeys(c.axis for c in (*formula, *found.collectives))
+    return TracedLayout(
+        layout=one.layout,
+        seconds=seconds,
+        equal=set(found.collectives) == set(formula),
+        axes=tuple(_axis(axis, found.collectives, formula) for axis in axes),
+        state_bytes=found.parameters_bytes + found.gradients_bytes + found.optimizer_bytes,
+        formula_state_bytes=one.memory.parameters_bytes + one.memory.gradients_bytes + one.memory.optimizer_bytes,
+    )
+
+
+def _axis(axis: str, traced: Iterable[Collective], formula: Iterable[Collective]) -> TracedAxis:
+    def on_axis(found: Iterable[Collective]) -> list[Collective]:
+        return [c for c in found if c.axis == axis]
+
+    ours, theirs = on_axis(traced), on_axis(formula)
+    return TracedAxis(
+        axis=axis,
+        collectives=sum(c.count for c in ours),
+        formula_collectives=sum(c.count for c in theirs),
+        algorithm_bytes=sum(c.total_bytes for c in ours),
+        formula_bytes=sum(c.total_bytes for c in theirs),
+    )
+
+
+def traced_text(traced: Sequence[TracedLayout]) -> str:
+    """A table of traces beside formulas, a row an axis."""
+    rows = [
+        {
+            "layout": one.layout,
+            "axis": axis.axis,
+            "traced": f"{axis.collectives:,}",
+            "formula": f"{axis.formula_collectives:,}",
+            "traced bytes": f"{axis.algorithm_bytes:,}",
+            "formula bytes": f"{axis.formula_bytes:,}",
+            "state traced GiB": f"{one.state_bytes / GIB:,.3f}",
+            "formula GiB": f"{one.formula_state_bytes / GIB:,.3f}",
+            "each collective": "equal" if one.equal else "DIFFERS",
+            "took s": f"{one.seconds:.1f}",
+        }
+        for one in traced
+        for axis in one.axes
+    ]
+    title = "collectives of a step and the state of a rank, by the layout's own code on a fake process group:"
+    return f"{title}\n\n{tabulate(rows, headers='keys', disable_numparse=True, stralign='right')}"
