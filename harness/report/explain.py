@@ -5,6 +5,7 @@ What was not measured is said to be absent; nothing is filled in from a formula.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from harness.base import Frozen
@@ -115,6 +116,27 @@ def _links(comparison: Comparison, cells: Sequence[CellResult]) -> list[str]:
     return lines
 
 
+def _traffic(comparison: Comparison, cells: Sequence[CellResult]) -> list[str]:
+    known = [(cell, cell.traffic) for cell in cells if cell.traffic]
+    unit = bytes_unit(link.sent_bytes for _, traffic in known for link in traffic.wire.links)
+    lines = []
+    for cell, traffic in known:
+        for link in traffic.wire.links:
+            counts = Counter[str]()
+            for collective in traffic.collectives:
+                counts[collective.operation] += collective.count * (collective.axis == link.axis)
+            what = listed([f"{count:,} {operation}" for operation, count in counts.most_common() if count])
+            sent = f"{_with_unit(unit, link.sent_bytes)} a step over {link.link_class.value}"
+            lines.append(f"{cell.label}: {link.axis} sends {sent} ({what} a rank)")
+        if traffic.wire.cross_node_share is not None:
+            lines.append(f"{cell.label}: {traffic.wire.cross_node_share:.0%} of what all ranks send crosses nodes")
+    if len(known) == 2:
+        one, other = (traffic.wire.cross_node_bytes for _, traffic in known)
+        if one and other:
+            lines.append(f"the first one sends {one / other:.2g} times the second one's bytes between nodes")
+    return lines
+
+
 def _placement(comparison: Comparison, cell: CellResult) -> Placement | None:
     topology, mesh = comparison.plan.topology, cell.layout.mesh
     if topology.device_count < mesh.world_size or mesh.world_size == 1:
@@ -169,7 +191,8 @@ def _with_unit(unit: Unit, value: float) -> str:
 
 _CHAPTERS: tuple[tuple[str, Say, Callable[[CellResult], bool]], ...] = (
     ("Speed", _speed, lambda cell: cell.step_time is None),
-    ("What a step is made of", _step, lambda cell: cell.breakdown is None),
+    ("What a step is made of", _step, lambda cell: cell.breakdown is None and cell.world_size > 1),
     ("Links", _links, lambda cell: False),
+    ("Traffic", _traffic, lambda cell: cell.traffic is None and cell.world_size > 1),
     ("Memory", _memory, lambda cell: not cell.rank_memory),
 )

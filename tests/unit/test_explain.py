@@ -14,6 +14,7 @@ from harness.report.breakdown_plot import step_parts
 from harness.report.explain import explain
 from harness.report.memory_plots import draw_memory_ranks
 from harness.store import SweepStore
+from harness.traffic import Collective, Traffic
 from tests.unit.factories import make_plan, make_records, make_verify_record, replace_record
 from tests.unit.parts import rank_memory, with_exposure, with_memory
 
@@ -23,11 +24,23 @@ DDP = [rank_memory(parameters=10, gradients=10, optimizer_state=20, activations=
     rank_memory(parameters=10, gradients=10, optimizer_state=20, activations=20)
 ]
 HSDP = [rank_memory("", parameters=5, gradients=5, optimizer_state=10, activations=8, communication_buffers=2)] * 4
+TRAFFIC = (
+    Collective(
+        operation="all_reduce",
+        axis="dp_replicate",
+        group_size=4,
+        dtype="float32",
+        phase="backward",
+        size_bytes=656_640,
+        count=1,
+    ),
+)
 
 
 def sweep() -> Comparison:
     records = make_records(PLAN, {"ddp:r4": 0.12, "fsdp:s4": 0.2, "hsdp:r2s2": 0.1})
     ddp = with_exposure(with_memory(make_verify_record(PLAN, "ddp:r4"), DDP), 0.12, (0.06, 0.08, 0.08, 0.08), 0.02)
+    ddp = ddp.model_copy(update={"traffic": Traffic(collectives=TRAFFIC, rank_bytes=(656_640,) * 4, steps=1)})
     hsdp = with_exposure(
         *(with_memory(make_verify_record(PLAN, "hsdp:r2s2"), HSDP), 0.1, (0.08,) * 4, 0.02),
         dp_replicate=0.095,
@@ -75,7 +88,10 @@ def test_one_layout_against_another_in_words() -> None:
     assert "odd among its peers: rank 3" in text
     assert "the first one's peak is 30.0 MiB more, most of it: activations +12.0, optimizer state +10.0" in text
     assert "hsdp r2s2: dp_shard of 2 ranks stays inside a node (host_memory)" in text
-    assert "Not in the records" not in text
+    # ring all-reduce of 656,640 bytes: 2 * 3 / 4 of it from each of 4 ranks
+    assert "ddp r4: dp_replicate sends 3.76 MiB a step over host_memory (1 all_reduce a rank)" in text
+    assert "ddp r4: 0% of what all ranks send crosses nodes" in text
+    assert "Not in the records\n  hsdp r2s2: traffic" in text
 
 
 def test_what_was_not_measured_is_said_to_be_absent() -> None:

@@ -133,3 +133,16 @@ def test_models_that_do_not_fit_together_are_timed_in_blocks() -> None:
 def test_a_design_that_is_asked_for_is_used() -> None:
     plan = make_plan(LAYOUTS).model_copy(update={"design": "launches"})
     assert choose_design(plan, verified(plan), plan.layouts) == "launches"
+
+
+def test_links_are_timed_before_all_else_and_alone_where_asked() -> None:
+    plan = make_plan(LAYOUTS).model_copy(update={"calibrate": "first"})
+    (launch,) = next_launches(plan, [], 0)
+    assert (launch.launch_id, launch.runs[0].purpose) == ("001-calibrate", "calibrate")
+    assert launch.layouts == plan.layouts
+    done = make_verify_record(plan, "ddp:r4").model_copy(
+        update={"spec": launch.runs[0], "run_id": launch.runs[0].run_id}
+    )
+    assert [one.runs[0].purpose for one in next_launches(plan, [done], 1)] == ["verify"] * 4
+    assert next_launches(plan.model_copy(update={"calibrate": "only"}), [done], 1) == ()
+    assert described(make_plan(LAYOUTS), [])[0][0] == "001-verify-single-r1"
