@@ -109,7 +109,7 @@ def test_offload_leaves_no_state_on_the_device() -> None:
 # Total bytes and files of checkpoints that real runs wrote
 @pytest.mark.parametrize(
     ("text", "total", "files"),
-    [("ddp:r4", 2_017_627, 2), ("fsdp:s4", 2_063_923, 5), ("hsdp:r2s2", 2_032_972, 3)],
+    [("ddp:r4", 2_017_627, 2), ("fsdp:s4", 2_063_923, 5), ("hsdp:r2s2", 2_032_972, 3), ("fsdp_tp:s2t2", 2_061_294, 5)],
 )
 def test_checkpoint_is_what_a_run_wrote(text: str, total: int, files: int) -> None:
     predicted = predict_checkpoint(layout(text), TINY, storage_bytes_per_s=1e6)
