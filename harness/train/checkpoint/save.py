@@ -52,18 +52,21 @@ class Saving:
         return bool(self.future.done())  # type: ignore[attr-defined]
 
     def wait(self) -> Saved:
-        """Wait for its end.
+        """Wait for its end on all ranks; a collective.
 
         Raises:
             CheckpointError: it failed; nothing is left under the checkpoint's name.
         """
+        failure: CheckpointError | None = None
         try:
             self.future.result()  # type: ignore[attr-defined]
         except CheckpointException as error:
-            raise _failed(self.folder, error) from None
-        finally:
-            self.stager.close()
-            dist.destroy_process_group(self.group)
+            failure = _failed(self.folder, error)
+        dist.barrier()  # no rank closes the group's connections while another still receives
+        self.stager.close()
+        dist.destroy_process_group(self.group)
+        if failure is not None:
+            raise failure
         return Saved(self.folder, time.perf_counter() - self.started, self.writer.written_bytes, self.writer.seconds)
 
 
