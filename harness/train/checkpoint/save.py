@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import StackSummary
+from typing import Any, cast
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -43,13 +45,13 @@ class Saving:
     blocking_s: float
     started: float
     writer: ManifestWriter
-    future: object
+    future: Future[Any]
     stager: DefaultStager
     group: dist.ProcessGroup
 
     def done(self) -> bool:
         """Whether this rank's part has ended."""
-        return bool(self.future.done())  # type: ignore[attr-defined]
+        return self.future.done()
 
     def wait(self) -> Saved:
         """Wait for its end on all ranks; a collective.
@@ -59,7 +61,7 @@ class Saving:
         """
         failure: CheckpointError | None = None
         try:
-            self.future.result()  # type: ignore[attr-defined]
+            self.future.result()
         except CheckpointException as error:
             failure = _failed(self.folder, error)
         dist.barrier()  # no rank closes the group's connections while another still receives
@@ -138,7 +140,7 @@ def save_async(session: Session, step: int, root: Path, way: SaveWay = DEFAULT_W
     future = dcp.async_save(
         get_state(session), storage_writer=writer, planner=SavePlanner(way), process_group=group, async_stager=stager
     )
-    return Saving(folder, time.perf_counter() - start, start, writer, future, stager, group)
+    return Saving(folder, time.perf_counter() - start, start, writer, cast("Future[Any]", future), stager, group)
 
 
 def _failed(folder: Path, error: CheckpointException) -> CheckpointError:
