@@ -10,7 +10,7 @@ from typing import NamedTuple
 from harness.checkpoint.manifest import Manifest, Piece
 from harness.checkpoint.ways import RestoreWay
 
-BLOCK_BYTES = 32 << 20
+BLOCK_BYTES = 8 << 20  # small enough to be sent while the next is read, and for its memory to be used again
 
 PieceRef = tuple[str, int]  # a tensor's key, the index of one of its pieces
 
