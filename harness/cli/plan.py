@@ -10,7 +10,7 @@ import click
 from harness.accelerators import ACCELERATORS
 from harness.accelerators import accelerator as find
 from harness.cli.machine import given_topology, machine_options, make_options
-from harness.cli.options import json_option, work_options
+from harness.cli.options import json_option, results_option, work_options
 from harness.errors import UsageError
 from harness.layout import LayoutRequest, get_strategy, parse_layout
 from harness.layout.candidates import default_requests, with_order
@@ -56,6 +56,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="What 'meshsweep calibrate' measured.",
 )
+@click.option(
+    "--measured",
+    "sweep",
+    metavar="SWEEP",
+    help="Grow what this sweep measured to --nodes nodes, instead of predicting all layouts.",
+)
+@results_option
 @click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
 @click.option(
     "--trace",
@@ -87,6 +94,8 @@ def plan(
     storage_gb_per_s: float | None,
     bandwidth_file: Path | None,
     calibration_file: Path | None,
+    sweep: str | None,
+    results: Path,
     allow_cross_node_tp: bool,
     traced: bool,
     as_csv: bool,
@@ -99,6 +108,7 @@ def plan(
     Examples:
       meshsweep plan --model 70b --nodes 16 --gpus-per-node 8 --gpu h100-sxm
       meshsweep plan --model 8b --nodes 4 --gpus-per-node 8 --gpu a100-80gb --seq-len 8192 --csv
+      meshsweep plan --measured 20260102-030405-tiny-w4 --nodes 64
       meshsweep plan --model 70b --topology topo.txt --gpu h100-sxm --layouts hsdp,fsdp_tp --json
       meshsweep plan --model 8b --nodes 16 --gpus-per-node 8 --gpu h100-sxm --layouts hsdp:r16s8 --trace
     """
@@ -107,6 +117,8 @@ def plan(
     from harness.forecast.predict import forecast
     from harness.workload import make_workload
 
+    if sweep is not None:
+        return _grow(results, sweep, nodes, gpu, nic_gbit_per_s, calibration_file, as_json)
     if device == "cpu":
         raise UsageError("plan predicts accelerators only; leave --device out and give --gpu")
     options = make_options((*files, topology_file) if topology_file else files, nodes, gpus_per_node, use_gpus, order)
@@ -137,6 +149,26 @@ def plan(
     if traced:
         found = with_traces(found, every=bool(layout_texts))
         click.echo("\n" + traced_text(found.traced), err=as_json or as_csv)
+    if as_json:
+        click.echo(found.model_dump_json(indent=1))
+    return 0
+
+
+def _grow(
+    results: Path,
+    sweep: str,
+    nodes: int | None,
+    gpu: str | None,
+    nic_gbit: float | None,
+    calibration_file: Path | None,
+    as_json: bool,
+) -> int:
+    from harness.cli.plan_measured import scaling, scaling_text
+
+    if nodes is None:
+        raise UsageError("--measured needs --nodes, the number of nodes to grow to")
+    found = scaling(results, sweep, nodes, gpu, nic_gbit, calibration_file)
+    click.echo(scaling_text(found), err=as_json)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     return 0

@@ -46,3 +46,16 @@ def _line(axis: AxisFit, operation: CalibratedOperation) -> Line | None:
     if fit is None:
         return None
     return Line(latency_s=fit.latency_s, bandwidth=fit.bandwidth_bytes_per_s)
+
+
+def nic_of(groups: tuple[MeasuredGroup, ...]) -> float | None:
+    """Bytes/s of one rank's share of the network, from all-reduces across nodes; None where none was timed.
+
+    A ring of n ranks moves 2 (n - 1)/n of the tensor through every rank, over as many NICs as it has ranks a node.
+    """
+    rates = [
+        2 * (group.ranks - 1) / group.ranks * group.all_reduce.bandwidth * group.nodes / group.ranks
+        for group in groups
+        if group.nodes > 1 and group.all_reduce is not None and group.all_reduce.bandwidth is not None
+    ]
+    return min(rates, default=None)

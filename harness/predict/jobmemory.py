@@ -27,14 +27,19 @@ class JobMemory(Frozen):
         return self.state_bytes + self.unsharded_bytes + self.activations_bytes + self.head_bytes + WORKSPACE_BYTES
 
 
-def predict_job_memory(job: Job, *, master_copy: bool) -> JobMemory:
-    """``master_copy``: parameters are bf16 beside an fp32 copy, as in Megatron; else they are fp32 and cast on use."""
+def predict_job_memory(job: Job, *, master_copy: bool, logit_bytes: int | None = None, lean: bool = False) -> JobMemory:
+    """State, activations and logits of the fullest rank.
+
+    ``master_copy``: parameters are bf16 beside an fp32 copy, as in Megatron; else they are fp32 and cast on use.
+    ``logit_bytes``: of all tensors at the loss, per logit, where its kernel is known. ``lean``: norms and losses are
+    fused though no compiler is used, so that no copies lie between operators.
+    """
     model = job.model
     layers = model.layers / job.pp
     # the first stage has the embedding; without a pipeline one rank has both ends
     ends = model.vocab * model.hidden * (1 if model.tied or job.pp > 1 else 2)
     params = (layers * model.block_params + ends) / job.tp
-    block, tokens = _block_bytes(job), job.tokens
+    block, tokens = _block_bytes(job, lean or job.fused), job.tokens
     in_flight = min(job.micro_batches, job.pp) + (job.pp - 1) / job.virtual_stages * (job.virtual_stages > 1)
     kept = {
         "none": block,
@@ -47,8 +52,8 @@ def predict_job_memory(job: Job, *, master_copy: bool) -> JobMemory:
     }[job.recompute]
     # its gradients are half as large again
     working = 1.5 * block if job.recompute in ("full", "alternate", "operators") else 0.25 * block
-    per_logit = EAGER_LOGIT_BYTES
-    if job.fused:
+    per_logit = logit_bytes or EAGER_LOGIT_BYTES
+    if job.fused and logit_bytes is None:
         per_logit = IN_PLACE_LOGIT_BYTES if master_copy else COMPILED_LOGIT_BYTES
     head = tokens * model.vocab / job.tp * per_logit if job.pp == 1 else 0.0
     return JobMemory(
@@ -63,7 +68,7 @@ def _split(job: Job) -> int:
     return job.tp if job.sequence_parallel else 1
 
 
-def _block_bytes(job: Job) -> float:
+def _block_bytes(job: Job, lean: bool) -> float:
     """Bytes per token that a block keeps: norms' inputs and results, q, k, v, attention's result, ffn."""
     model = job.model
     between = 2 * (4 * model.hidden) / _split(job) + (2 * model.hidden if job.tp > 1 else 0)
@@ -72,7 +77,7 @@ def _block_bytes(job: Job) -> float:
     tensors = (3 if job.fused else 4) if model.gated else 2
     ffn = 2 * tensors * model.ffn / job.tp
     # copies between operators that are not joined, and the gathered input of each half of the block
-    eager = 0 if job.fused else 2 * 2 * model.hidden / _split(job) + (2 * model.hidden if job.tp > 1 else 0)
+    eager = 0 if lean else 2 * 2 * model.hidden / _split(job) + (2 * model.hidden if job.tp > 1 else 0)
     return between + attention + ffn + eager
 
 

@@ -19,7 +19,8 @@ class Software(Frozen):
         passes: factor on the memory traffic of everything else (1: as counted in ``compute.py``).
         host_s: time of the host for one block's forward and backward; no block is faster.
         overlap_tp: share of tp's communication that compute hides.
-        overlap_dp: share of the data-parallel communication that compute hides, where it is long enough.
+        overlap_dp: share of compute that hides dp_shard's communication, and gradients where nothing is sharded.
+        overlap_replicate: the same of the all-reduce over dp_replicate of sharded gradients; None: as ``overlap_dp``.
         source: where the factors come from.
     """
 
@@ -30,6 +31,7 @@ class Software(Frozen):
     host_s: float = 0.5e-3
     overlap_tp: float = 0.0
     overlap_dp: float = 1.0
+    overlap_replicate: float | None = None
     flash: bool = True
     provenance: Provenance = "nominal"
     source: str

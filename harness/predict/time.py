@@ -151,7 +151,8 @@ def _replicated_s(job: Job, network: Network, software: Software, backward: floa
             return 0.0, 0.0
         nodes = _nodes(job.dp_replicate, job.dp_shard * job.tp * job.cp, job)
         total = network.collective_s(params * job.reduce_bytes, job.dp_replicate, nodes, all_reduce=True)
-        return max(0.0, total - backward * software.overlap_dp), total
+        overlap = software.overlap_dp if software.overlap_replicate is None else software.overlap_replicate
+        return max(0.0, total - backward * overlap), total
     if job.dp * job.cp == 1:
         return 0.0, 0.0
     ranks = job.dp * job.cp

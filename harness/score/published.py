@@ -20,6 +20,8 @@ class Family(NamedTuple):
     software: Software
     fused: bool = False
     selective: Recompute = "selective"
+    logit_bytes: int | None = None
+    lean: bool = False
 
 
 def _fitted(name: str, **factors: float | bool) -> Software:
@@ -30,7 +32,13 @@ FAMILIES: dict[str, Family] = {
     "torchtitan": Family(
         "torchtitan", _fitted("torchtitan", matmul=0.85, attention=0.36, overlap_dp=0.72), selective="operators"
     ),
-    "composer": Family("composer|foundry|mosaic", _fitted("composer", matmul=0.85, attention=0.36, passes=0.85)),
+    # its loss writes bf16 gradients in the logits' place
+    "composer": Family(
+        "composer|foundry|mosaic",
+        _fitted("composer", matmul=0.85, attention=0.36, passes=0.85),
+        logit_bytes=4,
+        lean=True,
+    ),
     "nanotron": Family(
         "nanotron",
         _fitted("nanotron", matmul=0.85, passes=0.87, host_s=4.42e-3, overlap_tp=0.33, overlap_dp=0.19),
@@ -43,7 +51,10 @@ FAMILIES: dict[str, Family] = {
     ),
     "megatron": Family("megatron|nemo", _fitted("megatron", matmul=0.98, attention=0.57, passes=0.97), fused=True),
     "deepspeed": Family("deepspeed", _fitted("deepspeed", flash=False), fused=True),
-    "jax": Family("maxtext|jax", _fitted("jax", matmul=0.8, attention=0.4, passes=1.2), fused=True),
+    # XLA reduces over slices once a step, after backward
+    "jax": Family(
+        "maxtext|jax", _fitted("jax", matmul=0.8, attention=0.4, passes=1.2, overlap_replicate=0.0), fused=True
+    ),
     "torch": Family("", NOMINAL),
 }
 

@@ -92,9 +92,12 @@ def score(table: str, rows: Sequence[Row], left: Sequence[Left]) -> Score:
 
 
 def _scored(row: Row) -> ScoredRow:
-    software = FAMILIES[row.family].software
+    family = FAMILIES[row.family]
+    software = family.software
     speed = predict_time(row.job, row.device, row.network, software).tokens_per_s_per_rank
-    peak = predict_job_memory(row.job, master_copy=row.family in MASTER_COPY).peak_bytes
+    peak = predict_job_memory(
+        row.job, master_copy=row.family in MASTER_COPY, logit_bytes=family.logit_bytes, lean=family.lean
+    ).peak_bytes
     room = row.device.memory_bytes
     failed = row.status in ("oom", "out of memory", "out_of_memory")
     known = failed or row.status == "ok"

@@ -1,0 +1,118 @@
+"""``meshsweep plan --measured SWEEP --nodes N``: from a sweep on few nodes to many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+from harness.cli.options import sweep_folder
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from harness.forecast.scale import Scaling
+    from harness.predict.device import Device
+    from harness.predict.network import Network
+
+CPU_LINK = 4e9  # bytes/s between ranks of a host, through its memory
+ETHERNET = 1.25e8  # bytes/s of a rank's share of a network that nobody measured: 1 Gbit/s
+
+
+def scaling(
+    results: Path, sweep: str, nodes: int, gpu: str | None, nic_gbit: float | None, calibration: Path | None
+) -> Scaling:
+    """Grow what a sweep measured.
+
+    Raises:
+        UsageError: the sweep measured no layout, or its nodes are unlike.
+    """
+    from harness.compare import compare
+    from harness.forecast.scale import Measured, scale
+    from harness.predict.software import TORCH
+    from harness.store import SweepStore
+
+    store = SweepStore.open(sweep_folder(results, sweep))
+    plan = store.plan()
+    cells = [cell for cell in compare(plan, store.records()).cells if cell.step_time is not None and cell.rank]
+    if not cells:
+        raise UsageError(f"sweep {plan.name} has no ranked layout; 'meshsweep resume {plan.name}' runs what is missing")
+    per_node = set(plan.ranks.per_node)
+    if len(per_node) > 1:
+        raise UsageError(f"sweep {plan.name} ran on nodes with {sorted(per_node)} ranks; measure on alike nodes")
+    measured = [
+        Measured(
+            layout=cell.layout,
+            step_time_s=cell.step_time.median,
+            low_s=cell.step_time.low,
+            high_s=cell.step_time.high,
+        )
+        for cell in cells
+        if cell.step_time is not None
+    ]
+    names = {device.name for node in plan.topology.nodes for device in node.devices if device.name}
+    device, network = _machine(names, plan.ranks.device, gpu, nic_gbit, calibration)
+    return scale(measured, plan.workload, per_node.pop(), nodes, device, network, TORCH)
+
+
+def _machine(
+    names: Iterable[str], kind: str, gpu: str | None, nic_gbit: float | None, calibration: Path | None
+) -> tuple[Device, Network]:
+    from harness.accelerators import accelerator
+    from harness.forecast.calibrated import nic_of, read_groups
+    from harness.predict.device import Device, device_of, nominal_nic_gbit
+    from harness.predict.network import Network
+
+    groups = read_groups(calibration) if calibration else ()
+    given = None if nic_gbit is None else nic_gbit * 1e9 / 8
+    if kind == "cpu":
+        # of compute only its change counts, and a rank's work stays the same: any rate will do
+        device = Device(
+            name="cpu",
+            peak=1e11,
+            attention=1e11,
+            matmul=5e10,
+            matmul_fp8=5e10,
+            memory_bandwidth=1e10,
+            memory_bytes=None,
+            compute_units=1,
+            source="any; a rank's compute does not change",
+        )
+        nic = given or nic_of(groups) or ETHERNET
+        return device, Network(link=CPU_LINK, nic=nic, groups=groups, source="host memory and Ethernet")
+    entry = accelerator(gpu or next(iter(names), ""))
+    nic = given or nic_of(groups) or nominal_nic_gbit(entry) * 1e9 / 8
+    return device_of(entry), Network(link=entry.link_bandwidth, nic=nic, groups=groups, source=entry.source)
+
+
+def scaling_text(found: Scaling) -> str:
+    """Step times with intervals over node counts, and from where another layout wins."""
+    first = found.at(found.measured_nodes)
+    order = {one.layout: at for at, one in enumerate(first)}
+    rows = []
+    for at in range(len(order)):
+        row = {"layout": first[at].layout}
+        for count in found.nodes:
+            one = [scaled for scaled in found.layouts if scaled.nodes == count][_place(found, first[at].layout)]
+            row[f"{count} node{'s' * (count > 1)}"] = f"{one.step_time_s:.3g} [{one.low_s:.3g}, {one.high_s:.3g}]"
+        rows.append(row)
+    lines = [
+        f"step time, s, with its interval: measured on {found.measured_nodes} node(s), predicted beyond, "
+        "each rank keeping its samples",
+        "",
+        tabulate(rows, headers="keys", disable_numparse=True),
+        "",
+    ]
+    for change in found.changes:
+        how = "" if change.separated else ", though their intervals overlap"
+        lines.append(f"from {change.nodes} nodes on {change.winner} is faster than {change.before}{how}")
+    if not found.changes:
+        lines.append(f"no other layout overtakes {first[0].layout} up to {found.nodes[-1]} nodes")
+    lines += [f"left out: {label} has no data-parallel axis that could grow" for label in found.left_out]
+    return "\n".join(lines)
+
+
+def _place(found: Scaling, layout: str) -> int:
+    """A layout's place in the measured order, which is the same at every node count."""
+    return [one.layout for one in found.layouts if one.nodes == found.measured_nodes].index(layout)
