@@ -53,7 +53,9 @@ def scaling(
     ]
     names = {device.name for node in plan.topology.nodes for device in node.devices if device.name}
     device, network = _machine(names, plan.ranks.device, gpu, nic_gbit, calibration)
-    return scale(measured, plan.workload, per_node.pop(), nodes, device, network, TORCH)
+    # on CPUs communication takes the cores that compute needs, so nothing is hidden
+    software = TORCH.model_copy(update={"overlap_dp": 0.0}) if plan.ranks.device == "cpu" else TORCH
+    return scale(measured, plan.workload, per_node.pop(), nodes, device, network, software)
 
 
 def _machine(

@@ -13,6 +13,7 @@ from harness.report.page.several import SideBySide
 from harness.report.page.tables import Table
 from harness.report.parts import parts_tables
 from harness.report.plots import describe
+from harness.report.predicted import predicted_part
 from harness.report.race import race_lines, stopped_lines
 from harness.report.tables import escape, markdown_rows, markdown_tables
 from harness.report.traffic import traffic_notes, traffic_tables
@@ -25,6 +26,7 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
     blocks += [f"![{describe(path.removesuffix('.png'))}]({path})" for path in pictures]
     blocks += _race(comparison)
     blocks += _traffic(comparison)
+    blocks += _predicted(comparison)
     blocks += _checkpoints(comparison)
     for table in parts_tables(comparison):
         blocks += [f"## {table.heading}", markdown_rows([escape(t) for t in table.titles], table.rows)]
@@ -37,6 +39,15 @@ def to_markdown(comparison: Comparison, pictures: Sequence[str] = ()) -> str:
         blocks += ["## Warnings", _list([escape(w.text) for w in comparison.warnings])]
     blocks += ["## Ground", *_ground(comparison)]
     return "\n\n".join(blocks) + "\n"
+
+
+def _predicted(comparison: Comparison) -> list[str]:
+    part = predicted_part(comparison)
+    if part is None:
+        return []
+    rows = [[escape(text) for text in row] for row in part.rows]
+    align = ["left", *["right"] * (len(part.titles) - 1)]
+    return [f"## {part.title}", markdown_rows(part.titles, rows, align), _list([escape(note) for note in part.notes])]
 
 
 def _checkpoints(comparison: Comparison) -> list[str]:

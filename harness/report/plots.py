@@ -20,6 +20,7 @@ from harness.report.checkpoint_matrix import draw_checkpoint_matrix
 from harness.report.frontier import draw_frontier
 from harness.report.memory_plots import draw_memory_kinds, draw_memory_ranks
 from harness.report.mesh import draw_mesh
+from harness.report.predicted import draw_predicted
 from harness.report.rows import cell_rows, finished, mark_missing, write_values
 from harness.report.tables import shown_cells
 from harness.report.traffic import draw_traffic
@@ -121,6 +122,7 @@ PICTURES: Mapping[str, Callable[[Comparison], Figure | None]] = {
     "peak_memory": draw_memory,
     "memory_by_kind": draw_memory_kinds,
     "memory_heat": draw_memory_ranks,
+    "predicted": draw_predicted,
     "checkpoint": draw_checkpoint,
     "traffic": draw_traffic,
     "mesh": draw_mesh,
@@ -134,6 +136,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "peak_memory": "peak memory of each layout",
     "memory_by_kind": "peak memory of each layout by kind",
     "memory_heat": "peak memory of each rank, odd ranks framed",
+    "predicted": "predicted peak memory of each layout beside the measured one",
     "checkpoint": "checkpoint size, save and restore time of each layout",
     "checkpoint_matrix": "time to restore a checkpoint of each mesh onto each other mesh",
     "traffic": "bytes that each layout sends in a step, by mesh axis and class of link",

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from harness.compare import Comparison, compare, sentence
 from harness.errors import StoreError
 from harness.failure import FailureClass
+from harness.predict.memory import predict_memory
 from harness.record import Checkpoint, Failure, GateSamples, Ground, Memory, RunRecord, Timing
 from harness.report import render, write_report
 from harness.report.canvas import heading
@@ -28,6 +29,7 @@ from harness.report.labels import Box, place_labels
 from harness.report.markdown import to_markdown
 from harness.report.picture_file import inline, to_png, to_svg
 from harness.report.plots import draw, draw_speed
+from harness.report.predicted import predicted_part
 from harness.report.tables import escape
 from harness.report.units import bytes_unit, fold, number, plain, rate_unit, time_unit
 from harness.spec import SweepPlan
@@ -196,7 +198,7 @@ def test_write_report_leaves_a_whole_folder(mixed: Comparison, tmp_path: Path) -
     folder = tmp_path / "report"
     files = write_report(mixed, folder)
     names = {path.name for path in folder.iterdir()}
-    pictures = ("tokens_per_s", "speed_memory", "peak_memory", "checkpoint", "mesh")
+    pictures = ("tokens_per_s", "speed_memory", "peak_memory", "predicted", "checkpoint", "mesh")
     assert names == {
         *("report.html", "report.md", "cells.csv", "cells.parquet", "samples.csv", "comparison.json"),
         *(f"{name}.{end}" for name in pictures for end in ("png", "svg")),
@@ -468,3 +470,16 @@ def test_any_figures_that_the_schema_allows_give_pictures(
     assert all(to_png(picture).startswith(b"\x89PNG") for picture in pictures.values())
     for name, picture in pictures.items():
         ElementTree.fromstring(inline(to_svg(picture), name, "<a>"))
+
+
+def test_predicted_stands_beside_measured(mixed: Comparison) -> None:
+    part = predicted_part(mixed)
+    assert part is not None
+    assert part.titles == ("layout", "peak predicted", "peak measured", "error")  # a CPU is in no catalogue
+    shown = [cell for cell in mixed.cells if cell.memory is not None]
+    assert {row[0] for row in part.rows} <= {cell.label for cell in shown}
+    for row in part.rows:
+        cell = next(cell for cell in shown if cell.label == row[0])
+        assert cell.memory is not None
+        predicted = predict_memory(cell.layout, mixed.plan.workload, kernels="cpu").peak_bytes
+        assert row[3] == f"{predicted / cell.memory.peak_bytes - 1:+.1%}"

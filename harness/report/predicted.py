@@ -1,0 +1,103 @@
+"""Predicted beside measured, layout by layout: how far predictions can be trusted on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from harness.accelerators import find_accelerator
+from harness.compare import CellResult, Comparison
+from harness.predict.device import device_of, nominal_nic_gbit
+from harness.predict.job import job_of
+from harness.predict.memory import predict_memory
+from harness.predict.network import Network
+from harness.predict.software import TORCH
+from harness.predict.time import predict_time
+from harness.report.canvas import BLUE, INK, ORANGE, heading
+from harness.report.checkpoints import Part
+from harness.report.rows import cell_rows, finished, write_values
+from harness.report.tables import MISSING, shown_cells
+from harness.report.units import bytes_unit, number, time_unit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLES = ("layout", "peak predicted", "peak measured", "error")
+TIME_TITLES = ("step predicted", "step measured", "error")
+
+
+def predicted_part(comparison: Comparison) -> Part | None:
+    """The table; None without a measured figure, or where the model is the user's own, which no formula knows."""
+    cells = [cell for cell in shown_cells(comparison) if cell.memory is not None]
+    if not cells or comparison.plan.workload.model_path is not None:
+        return None
+    peaks = {cell.label: peak_bytes(comparison, cell) for cell in cells}
+    steps = {cell.label: step_time_s(comparison, cell) for cell in cells}
+    timed = any(step is not None for step in steps.values())
+    unit = bytes_unit(cell.memory.peak_bytes for cell in cells if cell.memory)
+    seconds = time_unit(cell.step_time.median for cell in cells if cell.step_time)
+    rows, errors = [], []
+    for cell in cells:
+        assert cell.memory is not None
+        predicted, measured = peaks[cell.label], cell.memory.peak_bytes
+        errors.append(predicted / measured - 1)
+        row = [
+            cell.label,
+            number(predicted / unit.divisor),
+            number(measured / unit.divisor),
+            f"{predicted / measured - 1:+.1%}",
+        ]
+        if timed:
+            row += _step_row(steps[cell.label], cell, seconds.divisor)
+        rows.append(tuple(row))
+    titles = (*TITLES, *(TIME_TITLES if timed else ()))
+    notes = [
+        f"peaks in {unit.name}" + (f", steps in {seconds.name}" if timed else ""),
+        f"peak memory: median absolute error {median(map(abs, errors)):.1%}, largest {max(map(abs, errors)):.1%}",
+    ]
+    if timed:
+        notes.append("step times from the accelerator's data and nominal links; see docs/prediction.md")
+    return Part("Predicted beside measured", titles, tuple(rows), tuple(notes))
+
+
+def peak_bytes(comparison: Comparison, cell: CellResult) -> int:
+    """The predicted peak of a cell's fullest rank."""
+    kernels = "cpu" if comparison.plan.ranks.device == "cpu" else "cuda"
+    return predict_memory(cell.layout, comparison.plan.workload, kernels=kernels).peak_bytes  # type: ignore[arg-type]
+
+
+def step_time_s(comparison: Comparison, cell: CellResult) -> float | None:
+    """The predicted step time; None where the accelerator is not in the catalogue, as CPUs are not."""
+    names = {name for ground in comparison.grounds[:1] for name in ground.device_names}
+    entry = find_accelerator(names.pop()) if len(names) == 1 else None
+    if entry is None:
+        return None
+    network = Network(link=entry.link_bandwidth, nic=nominal_nic_gbit(entry) * 1e9 / 8, source=entry.source)
+    job = job_of(cell.layout, comparison.plan.workload, max(comparison.plan.ranks.per_node))
+    return predict_time(job, device_of(entry), network, TORCH).step_time_s
+
+
+def _step_row(predicted: float | None, cell: CellResult, divisor: float) -> Sequence[str]:
+    if predicted is None or cell.step_time is None:
+        return (MISSING, MISSING, MISSING)
+    measured = cell.step_time.median
+    return (number(predicted / divisor), number(measured / divisor), f"{predicted / measured - 1:+.0%}")
+
+
+def draw_predicted(comparison: Comparison) -> Figure | None:
+    """Measured peak memory as bars, the prediction as a mark on each."""
+    part = predicted_part(comparison)
+    if part is None:
+        return None
+    cells = [cell for cell in shown_cells(comparison) if cell.memory is not None]
+    unit = bytes_unit(cell.memory.peak_bytes for cell in cells if cell.memory)
+    measured = [cell.memory.peak_bytes / unit.divisor for cell in cells if cell.memory]
+    predicted = [peak_bytes(comparison, cell) / unit.divisor for cell in cells]
+    figure, (axes,) = cell_rows(cells)
+    axes.barh(range(len(cells)), measured, height=0.5, color=BLUE, label="measured")
+    axes.scatter(predicted, range(len(cells)), marker="D", color=ORANGE, edgecolor=INK, zorder=3, label="predicted")
+    ends = {at: (max(m, p), f"{p / m - 1:+.1%}") for at, (m, p) in enumerate(zip(measured, predicted, strict=True))}
+    write_values(axes, ends)
+    axes.set_xlabel(f"peak memory of the fullest rank, {unit.name}")
+    return finished(figure, axes, heading(comparison, "Predicted beside measured"))
