@@ -15,7 +15,7 @@ from math import log
 from pathlib import Path
 from statistics import median
 
-from harness.predict.device import FP8_SHARE, POWER_EXPONENT, SUSTAINED
+from harness.predict.device import FP8_SHARE, SUSTAINED
 from harness.predict.software import NOMINAL, Software
 from harness.predict.time import predict_time
 from harness.score.published import FAMILIES, is_calibration
@@ -29,14 +29,14 @@ LIMITS = {
     "overlap_tp": (0.0, 0.9),
     "overlap_dp": (0.0, 1.0),
 }
-FITTED = {"sustained h100-sxm": (0.5, 1.1), "sustained b200": (0.4, 1.1), "power": (0.33, 1.2), "fp8": (0.6, 1.3)}
+FITTED = {"sustained h100-sxm": (0.5, 1.1), "sustained b200": (0.4, 1.1), "fp8": (0.6, 1.3)}
 PRIOR_SPREAD = 0.35  # how far from its nominal value, relative, a factor may lie for as much as one row's 5% error
 ROW_SPREAD = 0.05
 Factors = dict[str, float]
 
 
 def nominal() -> Factors:
-    found: Factors = {"sustained h100-sxm": 0.85, "sustained b200": 0.6, "power": 0.6, "fp8": 1.0}
+    found: Factors = {"sustained h100-sxm": 0.85, "sustained b200": 0.6, "fp8": 1.0}
     for family in FAMILIES.values():
         for name in LIMITS:
             found[f"{family.software.name} {name}"] = getattr(START.get(family.software.name, NOMINAL), name)
@@ -46,14 +46,17 @@ def nominal() -> Factors:
 START: dict[str, Software] = {}
 for _name, _family in FAMILIES.items():
     flash = {"flash": _family.software.flash, "name": _name}
-    own = {"nanotron": {"overlap_dp": 0.1, "host_s": 2e-3}, "megatron": {"attention": 0.55}, "jax": {"attention": 0.55}}
+    own = {
+        "nanotron": {"overlap_dp": 0.1, "host_s": 2e-3},
+        "megatron": {"attention": 0.55},
+        "jax": {"attention": 0.55, "overlap_replicate": 0.0},
+    }
     START[_name] = NOMINAL.model_copy(update={**flash, **own.get(_name, {})})
 
 
 def predicted(row: Row, factors: Factors) -> float:
     software = START[row.family].model_copy(update={name: factors[f"{row.family} {name}"] for name in LIMITS})
     share = factors.get(f"sustained {row.gpu.key}", 1.0) / SUSTAINED.get(row.gpu.key, 1.0)
-    share *= row.power ** (factors["power"] - POWER_EXPONENT)
     device = row.device.model_copy(
         update={k: getattr(row.device, k) * share for k in ("matmul", "matmul_fp8", "attention")}
     )
@@ -72,7 +75,7 @@ def loss(rows: Iterable[Row], factors: Factors, start: Factors) -> float:
         if name.endswith(("overlap_tp", "overlap_dp")):
             prior += ((value - start[name]) / 0.5) ** 2
         else:
-            spread = 2 * PRIOR_SPREAD if name in FITTED and name != "power" else PRIOR_SPREAD
+            spread = 2 * PRIOR_SPREAD if name in FITTED else PRIOR_SPREAD
             prior += (log(value / start[name]) / spread) ** 2
     return fit + 0.2 * prior
 
@@ -114,7 +117,7 @@ def show(rows: Iterable[Row], factors: Factors, title: str) -> None:
         by_source[row.source].append(predicted(row, factors) / (row.tokens_per_s or 1) - 1)
     for source, errors in sorted(by_source.items()):
         spread = f"median absolute {median(map(abs, errors)):.1%}, median {median(errors):+.1%}"
-        print(f"{title:12s} {source:20s} {len(errors):4d} rows, {spread}")
+        print(f"{title:12s} {source:20s} {len(errors):4d} rows, {spread}", flush=True)
 
 
 def main() -> None:

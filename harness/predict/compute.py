@@ -23,14 +23,14 @@ BACKWARD_ATTENTION = 2.5  # FLOPs of backward over forward with recomputed score
 
 # passes over an activation of width hidden and of width ffn in forward and in backward, one kernel an operator
 # (norm 2 | 5 twice, residual 3 | 3 twice, rope 6 | 6, qkv and output copies 4 | 4) and where a compiler joins them
-HIDDEN_PASSES = {False: (20.0, 26.0), True: (11.0, 14.0)}
+HIDDEN_PASSES = {False: (20.0, 26.0), True: (8.0, 10.0)}
 FFN_PASSES = {
     (False, True): (5.0, 8.0),
     (True, True): (3.0, 5.0),
     (False, False): (2.0, 3.0),
     (True, False): (2.0, 3.0),
 }
-HEAD_BYTES = {False: 34.0, True: 18.0}  # per logit: copies to fp32, softmax and its backward; fused ones fewer
+HEAD_BYTES = {False: 34.0, True: 14.0}  # per logit: copies to fp32, softmax and its backward; fused ones fewer
 
 
 class BlockTime(NamedTuple):
