@@ -16,7 +16,7 @@ from harness.execute.agent import Place
 from harness.execute.collect import job_cause
 from harness.execute.here import this_machine
 from harness.execute.link_speed import NodeSpeeds
-from harness.execute.slurm_jobs import adopt, submit_call
+from harness.execute.slurm_jobs import adopt, check_folder, submit_call
 from harness.execute.slurm_queue import Queue, SlurmJob
 from harness.failure import FailureClass
 from harness.launch.job_file import read_job_file
@@ -174,6 +174,7 @@ def _run(
     done: Callable[[], bool],
     stop: Callable[[], bool],
 ) -> None:
+    check_folder(folder)
     queue = Queue()
     left = read_job_file(folder)
     file = adopt(folder, left, ran=False) if left is not None and left.end is None else None

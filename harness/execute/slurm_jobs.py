@@ -7,6 +7,7 @@ used of submitit is the rest: pickled calls, output files by job and task, and t
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -65,7 +66,7 @@ class SlurmJobs:
     poll_s = 0.5
 
     def __init__(self, store: SweepStore, options: SlurmOptions, env: Mapping[str, str]) -> None:
-        _check_folder(store.folder)
+        check_folder(store.folder)
         self._store, self._options, self._env = store, options, env
         self.queue = Queue()
 
@@ -236,6 +237,15 @@ def _errors_of(output: str) -> str:
     return "; ".join(lines) or " ".join(output.split())
 
 
-def _check_folder(folder: Path) -> None:
-    if "\\" in str(folder.absolute()):
-        raise UsageError("the results folder's path holds a backslash, which Slurm removes; use another --results")
+def check_folder(folder: Path) -> None:
+    """See that Slurm leaves the names of files in a folder as they are.
+
+    Raises:
+        UsageError: it does not.
+    """
+    # %% is no way out: Slurm replaces twice, so that %%j becomes the job's number too
+    wrong = next((c for c in "%\\" if c in str(folder.absolute())), None)
+    if wrong:
+        raise UsageError(
+            f"the results folder's path holds {json.dumps(wrong)}, which Slurm replaces; use another --results"
+        )

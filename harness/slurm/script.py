@@ -84,7 +84,7 @@ def _options(profile: Profile, request: JobRequest) -> dict[str, str | int | boo
         "export": "ALL",
         "requeue" if profile.requeue else "no-requeue": True,
         "open-mode": "append",
-        "output": f"{_literal(request.folder)}/%j_batch.log",
+        "output": f"{request.folder}/%j_batch.log",
         **profile.directives,
     }
     return {name: value for name, value in options.items() if value is not None and value is not False}
@@ -123,19 +123,13 @@ def _setup(profile: Profile) -> list[str]:
 def _command(profile: Profile, request: JobRequest, module: Sequence[str], python: str) -> str:
     """srun with one task a node; a task that fails ends them all, for none can go on alone."""
     srun = ["srun", "--unbuffered", "--kill-on-bad-exit=1", "--cpu-bind=none"]
-    folder = _literal(request.folder)
-    srun += [f"--output={folder}/%j_%t_log.out", f"--error={folder}/%j_%t_log.err", *profile.srun]
+    srun += [f"--output={request.folder}/%j_%t_log.out", f"--error={request.folder}/%j_%t_log.err", *profile.srun]
     inside: list[str] = []
     if profile.container is not None:
         flags, inside = _container(profile.container)
         srun += flags
         python = "python3"
     return shlex.join([*srun, *inside, profile.python or python, "-u", "-m", *module])
-
-
-def _literal(folder: str) -> str:
-    """A folder in a file name in which Slurm replaces ``%j`` and its like."""
-    return folder.replace("%", "%%")
 
 
 def _container(container: Container) -> tuple[list[str], list[str]]:

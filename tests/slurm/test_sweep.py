@@ -39,8 +39,8 @@ def sweep(cluster: VirtualCluster, tmp_path: Path) -> Iterator[Sweep]:
 
 @pytest.fixture
 def odd_sweep(cluster: VirtualCluster, tmp_path: Path) -> Iterator[Sweep]:
-    """One whose results lie where a shell, Slurm and sbatch's parser would each find something to replace."""
-    made = Sweep(cluster, tmp_path / "100% of %j's $(touch pwned) ß")
+    """One whose results lie where a shell and sbatch's parser would find something to do."""
+    made = Sweep(cluster, tmp_path / 'it\'s $(touch pwned) "ß"')
     yield made
     made.end()
 

@@ -206,5 +206,5 @@ def test_without_slurm_or_with_a_path_that_slurm_rewrites_one_line_says_so(
         jobs_in(store).submit([launch()])
     with pytest.raises(ExecutionError, match="cannot run squeue"):
         commands.queue(["1"])
-    with pytest.raises(UsageError, match="a backslash, which Slurm removes; use another --results"):
-        SlurmJobs(SweepStore.create(tmp_path / "a\\b", plan), OPTIONS, {})
+    with pytest.raises(UsageError, match='"%", which Slurm replaces; use another --results'):
+        SlurmJobs(SweepStore.create(tmp_path / "100%", plan), OPTIONS, {})

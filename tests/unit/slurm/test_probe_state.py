@@ -76,3 +76,12 @@ def test_the_newest_sweep_may_be_one_that_has_no_plan_yet(folder: Path) -> None:
     assert without_plan(results, None) is None
     (folder / "sweep.json").write_text("{}")
     assert without_plan(results, "s") is None
+
+
+def test_a_folder_whose_name_slurm_changes_is_refused_before_anything_is_submitted(
+    tmp_path: Path, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--cluster", "slurm", "--profile", "virtual", "--name", "s", "--device", "cpu"]
+    assert _run(["run", *arguments, "--results", str(tmp_path / "100%")]) == 2
+    assert 'holds "%", which Slurm replaces; use another --results' in capsys.readouterr().err
+    assert slurm.asked("sbatch") == []
