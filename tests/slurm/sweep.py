@@ -20,12 +20,11 @@ from tests.slurm.cluster import VirtualCluster
 # a machine that does other work makes a sweep slow, not wrong
 LONG_S = 500
 
-SLURM = (
-    *("--cluster", "slurm", "--profile", "virtual", "--device", "cpu"),
-    *("--no-checkpoint", "--exposure-steps", "0", "--exhaustive"),
-)
+PLACE = ("--cluster", "slurm", "--profile", "virtual", "--device", "cpu")
+PATIENT = ("--run-timeout", "600", "--collective-timeout", "200")
+SLURM = (*PLACE, *PATIENT, "--no-checkpoint", "--exposure-steps", "0", "--exhaustive")
 SMALL = ("--batch", "4", "--seq-len", "16", "--warmup-min", "1", "--warmup-max", "2")
-FAULTY = ("--model", "tests.e2e.faulty:model", "--ranks", "2", *SMALL, "--collective-timeout", "8")
+FAULTY = ("--model", "tests.e2e.faulty:model", "--ranks", "2", *SMALL, "--collective-timeout", "20")
 SHORT = ("--rounds", "1", "--steps", "4")
 
 

@@ -33,7 +33,7 @@ def test_a_sweep_on_uneven_nodes_without_names_and_accounting(site: VirtualClust
     profile.write_text(PROFILE)
     sweep = Sweep(site, tmp_path / "results")
     cancelled = "ddp:r3+activation_checkpointing=full"
-    model = ("--model", "tests.e2e.faulty:model", *SMALL, "--batch", "6", "--collective-timeout", "8")
+    model = ("--model", "tests.e2e.faulty:model", *SMALL, "--batch", "6", "--collective-timeout", "20")
     try:
         process = sweep.start(
             *("run", *SLURM, "--profile", str(profile), "--nodes", "2", *model, *SHORT),

@@ -79,7 +79,8 @@ def test_a_layout_that_shards_inside_its_nodes_beats_the_flat_one(sweep: Sweep) 
     layouts = "ddp:r8,fsdp:s8,hsdp:r2s4,fsdp_tp:s2t4,hsdp_tp:r2s2t2"
     model = ("--model", "tests.slurm.models:wide", "--batch", "8", "--seq-len", "16")
     timing = ("--rounds", "3", "--steps", "4", "--warmup-min", "1", "--warmup-max", "2")
-    done = sweep.run("run", *TWO_NODES, *model, *timing, "--layouts", layouts, "--name", "s", "--json", "--debug-comms")
+    watched = ("--debug-comms", "--max-jobs", "2")
+    done = sweep.run("run", *TWO_NODES, *model, *timing, "--layouts", layouts, "--name", "s", "--json", *watched)
     assert done.returncode == 0, done.stderr
 
     cells = {cell["label"]: cell for cell in json.loads(done.stdout)["cells"]}
@@ -122,7 +123,7 @@ def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     faults = f"fsdp:s2=kill@2,fsdp1:s2=hang@2,{forever}=everywhere@2,{cancelled}=everywhere@2,ddp:r2=slow,tp:t2=slow"
     layouts = f"{forever},{cancelled},ddp:r2,tp:t2,fsdp:s2,fsdp1:s2"
     process = sweep.start(
-        *("run", *TWO_NODES, *FAULTY, "--rounds", "1", "--steps", "40", "--run-timeout", "600"),
+        *("run", *TWO_NODES, *FAULTY, "--rounds", "1", "--steps", "40"),
         *("--allow-cross-node-tp", "--layouts", layouts, "--name", "s", "--json"), FAULTS=faults,
     )  # fmt: skip
     at_limit = sweep.wait(lambda: sweep.job_of("activation"))
@@ -168,10 +169,10 @@ def in_low_partition(folder: Path, requeue: bool) -> str:
 def preempt(sweep: Sweep, label: str) -> str:
     """Let a job of the partition that goes first take all nodes, once the sweep's job has timed steps; that job."""
     sweep.wait(lambda: sweep.timed_steps(label) > 2)
-    everything = ("--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=true")
-    first = sweep.cluster.sbatch(*everything)
+    job = sweep.job_of(label)
+    first = sweep.cluster.sbatch("--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=true")
     assert sweep.cluster.wait(first, timeout_s=120) == "COMPLETED"
-    return str(sweep.job_of(label))
+    return str(job)
 
 
 def test_a_preempted_job_is_made_again(sweep: Sweep, tmp_path: Path) -> None:
@@ -287,7 +288,7 @@ def test_torchrun_starts_ranks_as_the_agent_does_and_tells_who_died(sweep: Sweep
 
 
 def test_cancel_ends_jobs_and_command_and_keeps_what_was_measured(sweep: Sweep) -> None:
-    arguments = ("run", *ONE_NODE, *FAULTY, *SHORT, "--layouts", "ddp:r2", "--run-timeout", "600")
+    arguments = ("run", *ONE_NODE, *FAULTY, *SHORT, "--layouts", "ddp:r2")
     process = sweep.start(*arguments, "--name", "s", FAULTS="ddp:r2=everywhere@3")
     job = sweep.wait(lambda: sweep.job_of("verify-ddp"))
     sweep.wait(lambda: sweep.has_records(1))
