@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOTES = (
     "Bytes are those that all ranks together send in one step, with the backend's own algorithm for each collective "
     "(gloo carries a reduce-scatter as an all-reduce of the whole tensor). The cross-node share is bytes between nodes "
-    "over all bytes that ranks send. Sizes of collectives are nccl-tests' `size`: of the whole tensor on one rank.",
+    "over all bytes that ranks send. Sizes of collectives are nccl-tests' size: of the whole tensor on one rank.",
 )
 
 
