@@ -147,8 +147,8 @@ _FIRST = ("tokens_per_s",)
 _CHECKPOINT = ("checkpoint", "checkpoint_matrix")
 PICTURED = (
     Pictured("frontier", "Speed against memory", ("speed_memory",)),
-    Pictured("step", "Where a step goes", ("breakdown",)),
-    Pictured("memory", "Memory", ("peak_memory", "memory_kinds", "memory_ranks")),
+    Pictured("step", "Where a step goes", ("step_breakdown",)),
+    Pictured("memory", "Memory", ("peak_memory", "memory_by_kind", "memory_heat")),
     TrafficSection(),
     Pictured("prediction", "Predicted against measured", ("predicted",)),
     Pictured("mesh", "Mesh of the fastest layout", ("mesh",)),
