@@ -119,6 +119,21 @@ def test_report_names_the_winner_and_writes_its_files(tmp_path: Path, capsys: py
     assert {"report.md", "cells.csv", "tokens_per_s.png"} <= {p.name for p in (store.folder / "report").iterdir()}
 
 
+def test_several_sweeps_give_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, step_time_s in (("one", 0.1), ("two", 0.2)):
+        plan = make_plan(["ddp:r4"]).model_copy(update={"name": name})
+        store = SweepStore.create(tmp_path / "results", plan)
+        for record in make_records(plan, {"ddp:r4": step_time_s}):
+            store.add(record)
+    assert _run(["report", "one", "two", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert [found["plan"]["name"] for found in json.loads(captured.out)] == ["one", "two"]
+    assert "one: ddp r4 is the only layout ranked" in captured.err
+    assert "report: results/side-by-side/report.html" in captured.err
+    page = (tmp_path / "results" / "side-by-side" / "report.html").read_text()
+    assert "10,000 [" in page and "5,000 [" in page
+
+
 def test_status_says_how_far_each_cell_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_with_records(tmp_path)
     assert _run(["status", "--json"]) == 0
