@@ -180,4 +180,5 @@ class Cluster:
             fields = json.loads((folder / STATE_FILE).read_text())
         except FileNotFoundError:
             return None
-        return Cluster(**{**fields, "folder": folder, "gpus": tuple(fields["gpus"])})
+        gpus = fields["gpus"]  # one number in files of earlier versions
+        return Cluster(**{**fields, "folder": folder, "gpus": (gpus,) if isinstance(gpus, int) else tuple(gpus)})
