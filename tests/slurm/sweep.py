@@ -63,7 +63,8 @@ class Sweep:
         """End the command that drives the sweep, as a crash would."""
         self.process = None
         for process in self.drivers():
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self.wait(lambda: not self.drivers())
 
     def records(self) -> tuple[RunRecord, ...]:
@@ -104,7 +105,8 @@ class Sweep:
         """End whatever is left of it."""
         subprocess.run(["scancel", "--user=root"], env=self.cluster.env, check=False)
         for process in self.command.processes():
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def outcomes(stdout: str) -> dict[str, str]:
