@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PHASES = ("start", "build", "gate", "memory", "checkpoint", "warmup", "timing", "done", "exposed")
+PHASES = ("start", "build", "gate", "memory", "checkpoint", "warmup", "timing", "done", "exposed", "traffic")
 _SLOT = struct.Struct("<iiqd")
 
 
