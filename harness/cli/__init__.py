@@ -17,6 +17,7 @@ from harness.cli.classify import classify
 from harness.cli.compare import compare
 from harness.cli.doctor import doctor
 from harness.cli.explain import explain
+from harness.cli.export import benchmarks, export
 from harness.cli.history import history
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
@@ -44,7 +45,7 @@ def cli() -> None:
 for command in (
     *(topology, layouts, plan, mesh, doctor, run, resume, cancel),
     *(status, report, recommend, compare, history, score, checkpoint, classify, nightly),
-    *(calibrate, explain),
+    *(calibrate, explain, export, benchmarks),
 ):
     cli.add_command(command)
 

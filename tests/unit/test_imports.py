@@ -46,6 +46,7 @@ LEVEL = {
     "compare": 8,
     "measure": 8,
     "history": 9,
+    "interchange": 9,
     "report": 10,
     "recommend": 11,
     "train": 9,
