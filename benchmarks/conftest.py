@@ -20,6 +20,7 @@ COLLECTIVE_TIMEOUT_S = 60.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("meshsweep")
+    group.addoption("--nights", type=int, default=20, help="nights of the history that is read")
     group.addoption("--ranks", type=int, default=4, help="ranks of the benchmarked layouts")
     group.addoption("--model", default="tiny", help="preset or package.module:function")
     group.addoption("--batch", type=int, default=8, help="global batch, samples a step")

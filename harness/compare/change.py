@@ -38,7 +38,7 @@ class Rule(Frozen):
         across: fields of the ground that may differ and are then only named.
     """
 
-    alpha: float = Field(default=0.05, gt=0, lt=1)
+    alpha: float = Field(default=0.03, gt=0, lt=1)
     slower: float = Field(default=0.02, ge=0, lt=1)
     across: tuple[str, ...] = ()
 

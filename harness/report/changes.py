@@ -36,8 +36,8 @@ def terms(change: SweepChange) -> str:
     halves = [(e.high - e.low) / 2 for e in map(_leading, change.cells) if e is not None]
     seen = f"; intervals reach {100 * max(halves):.1f}% to either side" if halves else ""
     return (
-        f"slower or faster: at least {100 * change.rule.slower:.3g}% by a permutation test of rounds with one false "
-        f"alarm in {1 / change.rule.alpha:.3g} unchanged comparisons, over all cells together{seen}"
+        f"slower or faster: at least {100 * change.rule.slower:.3g}% by a permutation test of rounds; at most "
+        f"{100 * change.rule.alpha:.3g}% of unchanged comparisons raise an alarm, over all cells together{seen}"
     )
 
 
