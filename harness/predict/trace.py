@@ -14,8 +14,10 @@ import gc
 import logging
 import warnings
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from multiprocessing import get_context
 
 import torch
 import torch.distributed as dist
@@ -95,7 +97,13 @@ def trace_blocks(layout: Layout, workload: Workload, blocks: int) -> Trace:
         settings=Settings(),
         purpose="verify",
     )
-    with _fake_group(layout.mesh.world_size), _quiet(), _chunks_on_demand():
+    # in a process of its own, since torch caches what knows the groups of an earlier trace
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as apart:
+        return apart.submit(_trace_apart, spec).result()
+
+
+def _trace_apart(spec: RunSpec) -> Trace:
+    with _fake_group(spec.layout.mesh.world_size), _quiet(), _chunks_on_demand():
         return _trace_step(spec)
 
 
