@@ -10,6 +10,7 @@ from tabulate import tabulate
 from harness.forecast.models import Forecast, LayoutForecast, TracedAxis, TracedLayout
 from harness.layout import Layout, Mesh, parse_layout
 from harness.predict.collectives import step_collectives
+from harness.predict.memory import predict_memory
 from harness.traffic import Collective
 from harness.workload import Workload
 
@@ -32,6 +33,7 @@ def _traced(one: LayoutForecast, workload: Workload) -> TracedLayout:
     request = parse_layout(one.layout)
     layout = Layout(strategy=request.strategy, mesh=request.mesh or Mesh(), options=request.options)
     formula = step_collectives(layout, workload)
+    memory = predict_memory(layout, workload, kernels="cpu")  # the trace is of a CPU, where step counts are tensors too
     start = time.perf_counter()
     found = trace(layout, workload)
     seconds = time.perf_counter() - start
@@ -42,7 +44,7 @@ def _traced(one: LayoutForecast, workload: Workload) -> TracedLayout:
         equal=set(found.collectives) == set(formula),
         axes=tuple(_axis(axis, found.collectives, formula) for axis in axes),
         state_bytes=found.parameters_bytes + found.gradients_bytes + found.optimizer_bytes,
-        formula_state_bytes=one.memory.parameters_bytes + one.memory.gradients_bytes + one.memory.optimizer_bytes,
+        formula_state_bytes=memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes,
     )
 
 

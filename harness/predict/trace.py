@@ -6,11 +6,11 @@ module of the planning side that imports torch; whoever wants a trace imports it
 
 Only two and three blocks are traced: all blocks are alike, so what a step does grows with each further one by the same
 amount, from the second block on (the first differs: nothing is prefetched before it). A test traces four as well.
+Peak memory is not among it: the moment of the peak can move as blocks are added.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import warnings
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,6 @@ from harness.base import Frozen
 from harness.errors import UsageError
 from harness.layout import Layout
 from harness.measure.collectives import CollectiveCounter
-from harness.measure.memory import LiveTensors
 from harness.spec import Ranks, RunSpec, Settings
 from harness.traffic import Collective, axis_names, merged
 from harness.train.parallel import Context
@@ -53,14 +52,12 @@ class Trace(Frozen):
     Attributes:
         collectives: as in ``harness.traffic``.
         parameters_bytes, gradients_bytes, optimizer_bytes: of the rank's shards, after a step.
-        peak_bytes: the most bytes of living tensors at any time of a step, as CPU operators make them.
     """
 
     collectives: tuple[Collective, ...]
     parameters_bytes: int
     gradients_bytes: int
     optimizer_bytes: int
-    peak_bytes: int
 
 
 def trace(layout: Layout, workload: Workload) -> Trace:
@@ -108,7 +105,6 @@ def _trace_apart(spec: RunSpec) -> Trace:
 
 
 def _trace_step(spec: RunSpec) -> Trace:
-    gc.collect()  # of an earlier trace nothing may count as alive
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     session = Session(spec, torch.device("cpu"), "adamw", context_type=_fake_context(fake))
     if isinstance(session.model, DistributedDataParallel):
@@ -122,7 +118,7 @@ def _trace_step(spec: RunSpec) -> Trace:
     counter = CollectiveCounter(lru_cache(axis_names(spec.layout.mesh, spec.layout.options.order)))
     with fake:
         session.on_phase = counter.set_phase
-        with LiveTensors("cpu") as live, counter:
+        with counter:
             session.step(batch, spec.settings.max_grad_norm)
     parameters = list(session.model.parameters())
     states = [value for state in session.optimizer.state.values() for value in state.values()]
@@ -131,7 +127,6 @@ def _trace_step(spec: RunSpec) -> Trace:
         parameters_bytes=_local_bytes(parameters),
         gradients_bytes=_local_bytes(p.grad for p in parameters if p.grad is not None),
         optimizer_bytes=_local_bytes(states),
-        peak_bytes=live.ledger.peak().peak_bytes,
     )
     session.close()
     return found
@@ -232,7 +227,7 @@ def extend(short: Trace, long: Trace, layers: int) -> Trace:
         collectives=_extend_collectives(short.collectives, long.collectives, more),
         **{
             name: along(getattr(short, name), getattr(long, name))
-            for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "peak_bytes")
+            for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
         },
     )
 

@@ -57,8 +57,9 @@ def test_parts_of_the_model_state_equal_their_closed_formula(text: str, rank_gro
         assert step.bytes_by_kind["other"] < 0.01 * step.peak_bytes
 
 
-@pytest.mark.parametrize("text", ["ddp:r4", "fsdp:s4", "fsdp_tp:s2t2"])
+@pytest.mark.parametrize("text", ["ddp:r4", "fsdp:s4"])
 def test_kinds_sum_to_what_the_allocator_counts(text: str, rank_group: GetGroup) -> None:
+    """Of layouts whose peak is the same without communication, which the allocator's count needs."""
     spec = make_spec(text)
     memories = rank_group(4).call(f"{REMOTE}:memory", spec)
     counted = rank_group(4).call("tests.contract.allocator:step_peak", spec)

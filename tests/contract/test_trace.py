@@ -94,7 +94,7 @@ def test_a_step_that_is_not_linear_in_blocks_is_refused() -> None:
         size_bytes=8,
         count=2,
     )
-    short = Trace(collectives=(gather,), parameters_bytes=1, gradients_bytes=1, optimizer_bytes=1, peak_bytes=1)
+    short = Trace(collectives=(gather,), parameters_bytes=1, gradients_bytes=1, optimizer_bytes=1)
     more = gather.model_copy(update={"operation": "all_reduce"})
     with pytest.raises(UsageError, match="do not follow"):
         extend(short, short.model_copy(update={"collectives": (gather, more)}), 80)

@@ -78,7 +78,8 @@ def test_a_measured_group_replaces_the_nominal_network(tmp_path: Path) -> None:
     group = {"ranks": list(range(128)), "hosts": 16, "fits": fits}
     uses = [["fsdp:s128", "dp_shard"]]
     path = tmp_path / "calibration.json"
-    path.write_text(json.dumps({"created_at": "now", "device": "cuda", "axes": [{"uses": uses, "groups": [group]}]}))
+    ground = {"created_at": "now", "device": "cuda", "backend": "nccl", "hosts": ["a", "b"]}
+    path.write_text(json.dumps({**ground, "axes": [{"uses": uses, "groups": [group]}]}))
     form = json.loads(run(*COMMAND, "--layouts", "fsdp", "--calibration", str(path), "--json")[0])
     # 80 blocks: two gathers and a scatter, 5 s each, and their bytes at 1 GB/s
     block = 855_654_400 * 8 / 1e9
