@@ -1,8 +1,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+BENCH ?= benchmarks
 
-.PHONY: sweep test bench lint clean slurm-up slurm-down slurm-test
+.PHONY: sweep test thorough bench lint clean slurm-up slurm-down slurm-test
 
 sweep: $(VENV)/.installed
 	$(BIN)/meshsweep run
@@ -11,8 +12,13 @@ test: $(VENV)/.installed-test lint
 	$(BIN)/pytest tests/unit --numprocesses auto -p no:benchmark
 	$(BIN)/pytest tests/contract tests/e2e tests/slurm
 
+# Cases beyond those of every run: larger models and worlds, more meshes.
+thorough: $(VENV)/.installed-test
+	$(BIN)/pytest tests -m thorough
+
+# BENCH chooses: files, or options such as BENCH="benchmarks --layouts fsdp,hsdp".
 bench: $(VENV)/.installed-test
-	$(BIN)/pytest benchmarks --benchmark-only
+	$(BIN)/pytest $(BENCH) --benchmark-only
 
 # Needs root; CLUSTER holds options, such as CLUSTER="--nodes 4 --rate 1gbit".
 slurm-up:

@@ -26,7 +26,12 @@ def default_layouts(ranks: int) -> tuple[Layout, ...]:
     return candidates((), Workload(model=PRESETS["tiny"], global_batch=16, seq_len=64), ranks).layouts
 
 
-@pytest.mark.parametrize("place", [*default_layouts(4), *default_layouts(8)], ids=lambda place: place.text)
+THOROUGH = [pytest.param(place, marks=pytest.mark.thorough) for place in default_layouts(8)]
+
+
+@pytest.mark.parametrize(
+    "place", [*default_layouts(4), layout("hsdp_tp:r2s2t2"), *THOROUGH], ids=lambda place: place.text
+)
 def test_what_is_traced_is_what_the_formula_says(place: Layout) -> None:
     workload = work("tiny", place)
     traced, expected = trace(place, workload), predict_memory(place, workload, kernels="cpu")
@@ -38,11 +43,11 @@ def test_what_is_traced_is_what_the_formula_says(place: Layout) -> None:
 @pytest.mark.parametrize(
     ("model", "text"),
     [
-        ("8b", "hsdp_tp:r16s8t8"),
+        pytest.param("8b", "hsdp_tp:r16s8t8", marks=pytest.mark.thorough),
         ("70b", "hsdp:r128s8"),
         ("8b", "fsdp:s16384"),
-        ("405b", "hsdp_tp:r128s16t8"),
-        ("70b", "fsdp_tp:s16t8+activation_checkpointing=full+precision=bf16"),
+        pytest.param("405b", "hsdp_tp:r128s16t8", marks=pytest.mark.thorough),
+        pytest.param("70b", "fsdp_tp:s16t8+activation_checkpointing=full+precision=bf16", marks=pytest.mark.thorough),
     ],
 )
 def test_the_formula_holds_for_large_models_and_worlds(model: str, text: str) -> None:
@@ -51,7 +56,9 @@ def test_the_formula_holds_for_large_models_and_worlds(model: str, text: str) ->
     assert trace(place, workload).collectives == step_collectives(place, workload)
 
 
-@pytest.mark.parametrize("text", ["fsdp:s4", "hsdp_tp:r2s2t2", "ddp_tp:r2t2"])
+@pytest.mark.parametrize(
+    "text", ["fsdp:s4", *(pytest.param(x, marks=pytest.mark.thorough) for x in ("hsdp_tp:r2s2t2", "ddp_tp:r2t2"))]
+)
 def test_each_block_from_the_second_on_adds_the_same(text: str) -> None:
     """The second difference is zero: what 2 and 3 blocks say of 4 is what 4 blocks say."""
     place = layout(text)
@@ -75,7 +82,13 @@ def test_fsdp_of_the_tiny_model_by_hand() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["fsdp:s128", "hsdp:r2s48", "fsdp:s6+reshard_after_forward=3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fsdp:s6+reshard_after_forward=3",
+        *(pytest.param(x, marks=pytest.mark.thorough) for x in ("fsdp:s128", "hsdp:r2s48")),
+    ],
+)
 def test_chunks_made_on_demand_are_those_that_fully_shard_makes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a dim does not divide, or has fewer rows than there are ranks."""
     place = layout(text)
