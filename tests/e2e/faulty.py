@@ -1,4 +1,4 @@
-"""A user's model that breaks where the environment says: ``FAULTS="fsdp:s2=kill@3,tp:t2=hang@14"``.
+"""A user's model that breaks where the environment says: ``FAULTS="fsdp:s2=kill@3,tp:t2=hang@19"``.
 
 Each fault strikes on rank 1 (``everywhere`` ones on all ranks) at the given forward pass of a process in that cell.
 """

@@ -44,10 +44,10 @@ def test_faults_before_timing_end_their_cell_alone(command: Command) -> None:
 
 
 def test_faults_in_timed_steps_cost_their_cell_alone(command: Command) -> None:
-    """The verify run makes 12 forward passes in a process, so pass 14 is one of a timing launch."""
-    faults = "fsdp:s2=kill@14,tp:t2=hang@14"
+    """The verify run makes 17 forward passes in a process (memory 2, traffic 5, gate 10), so pass 19 is a timed step."""
+    faults = "fsdp:s2=kill@19,tp:t2=hang@19"
     layouts = "ddp:r2,fsdp:s2,tp:t2"
-    arguments = ("run", *QUICK, *MODEL, "--layouts", layouts, "--name", "s", "--json", "--steps", "12")
+    arguments = ("run", *QUICK, *MODEL, "--layouts", layouts, "--name", "s", "--json", "--steps", "20")
     done = command.run(*arguments, FAULTS=faults)
     assert done.returncode == 1, done.stderr
     expected = {"ddp r2": "measured", "fsdp s2": "failed", "tp t2": "failed"}
@@ -59,7 +59,7 @@ def test_faults_in_timed_steps_cost_their_cell_alone(command: Command) -> None:
     assert (hung.failure_class, hung.rank) == (FailureClass.COLLECTIVE_TIMEOUT, 1)
     ddp = records["ddp:r2", "time"]
     assert ddp.status == "measured" and ddp.timing is not None
-    assert len(ddp.timing.step_time_s[0]) == 12
+    assert len(ddp.timing.step_time_s[0]) == 20
     first = SweepStore.open(command.results / "s").records()
     broken = [r for r in first if r.status == "interrupted" and r.spec.layout.strategy == "ddp"]
     assert broken, "what ddp had measured beside the fault is kept"

@@ -87,7 +87,7 @@ def proof(spec: RunSpec, traffic: Traffic, per_node: int) -> WireProof | None:
     return prove(traffic, wire_traffic(traffic.collectives, spec.layout, Topology(nodes=tuple(nodes)), "gloo"))
 
 
-@pytest.mark.parametrize(("texts", "per_node"), [(FOUR, 2), (EIGHT, 4)])
+@pytest.mark.parametrize(("texts", "per_node"), [(FOUR, 2), pytest.param(EIGHT, 4, marks=pytest.mark.thorough)])
 def test_accounted_bytes_between_hosts_are_what_their_interfaces_moved(
     texts: list[str], per_node: int, namespaces: tuple[Path, ...], tmp_path: Path
 ) -> None:
