@@ -44,7 +44,7 @@ def test_faults_before_timing_end_their_cell_alone(command: Command) -> None:
 
 
 def test_faults_in_timed_steps_cost_their_cell_alone(command: Command) -> None:
-    """The verify run makes 17 forward passes in a process (memory 2, traffic 5, gate 10), so pass 19 is a timed step."""
+    """A verify run makes 17 forward passes in a process (memory 2, traffic 5, gate 10); pass 19 is a timed step."""
     faults = "fsdp:s2=kill@19,tp:t2=hang@19"
     layouts = "ddp:r2,fsdp:s2,tp:t2"
     arguments = ("run", *QUICK, *MODEL, "--layouts", layouts, "--name", "s", "--json", "--steps", "20")
