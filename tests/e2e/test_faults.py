@@ -99,7 +99,7 @@ def wait_for_records(command: Command, count: int) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_ctrl_c_leaves_no_process_and_resume_runs_the_rest(command: Command, number: signal.Signals) -> None:
     process = command.start("run", *QUICK, "--layouts", "ddp:r2,fsdp:s2", "--name", "s")
     wait_for_records(command, 2)
