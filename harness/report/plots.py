@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from harness.compare import Comparison
-from harness.compare.wording import standing
+from harness.compare.wording import Standing, standing
 from harness.report.breakdown_plot import draw_breakdown
 from harness.report.canvas import (
     BLUE,
@@ -46,10 +46,14 @@ def draw_speed(comparison: Comparison) -> Figure | None:
     figure, (axes,) = cell_rows(cells)
     found = [standing(c) for c in cells]
     fastest = "fastest or a tie with it" if "tie" in found else "fastest"
-    if "undecided" in found and "slower" not in found and "tie" not in found:
+    if "undecided" in found and not {"slower", "stopped", "tie"} & set(found):
         fastest = "fastest in that round"
-    levels = ((("fastest", "tie"), BLUE, fastest), (("undecided",), GREY, "not decided: one round"))
-    for kinds, colour, name in (*levels, (("slower",), SKY, "slower")):
+    levels: tuple[tuple[tuple[Standing, ...], str, str], ...] = (
+        (("fastest", "tie"), BLUE, fastest),
+        (("undecided",), GREY, "not decided: one round"),
+        (("slower", "stopped"), SKY, "slower"),
+    )
+    for kinds, colour, name in levels:
         rows = [i for i, kind in enumerate(found) if kind in kinds]
         values = [speeds[i].value / unit.divisor for i in rows]
         if rows:

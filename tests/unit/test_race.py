@@ -17,6 +17,7 @@ from harness.record import RunRecord
 from harness.report import render
 from harness.report.frame import cell_frame
 from harness.report.markdown import to_markdown
+from harness.report.plots import draw_speed
 from harness.spec import Race, SweepPlan, make_race
 from harness.stats import paired_ratio
 from harness.sweep.steps import next_launches
@@ -181,6 +182,17 @@ def test_the_report_shows_who_was_stopped_and_what_it_saved() -> None:
     frame = cell_frame(comparison).set_index("cell")
     assert list(frame.loc[["fsdp s4", "ddp r4"], "stopped_early"]) == [True, False]
     assert "after 2 rounds" in str(frame.loc["fsdp s4", "stopped_reason"])
+
+
+def test_every_layout_of_a_race_has_its_bar() -> None:
+    plan = raced_plan()
+    records, _ = run(plan, steady(FASTER))
+    comparison = compare(plan, records)
+    figure = draw_speed(comparison)
+    assert figure is not None
+    bars = figure.axes[0].patches
+    assert len(bars) == len(comparison.ranked) == 4
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fastest", "slower"]
 
 
 def test_speeds_of_a_race_follow_from_ratios_and_not_from_the_rounds_that_a_layout_was_in() -> None:
