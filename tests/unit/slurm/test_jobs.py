@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,13 +118,14 @@ def test_a_job_that_nobody_noted_is_found_by_its_name(store: SweepStore, slurm: 
 
 
 def subprocess_submit(store: SweepStore) -> int:
-    """Submit in a child, which its sbatch kills."""
-    import multiprocessing
-
-    process = multiprocessing.get_context("fork").Process(target=lambda: jobs_in(store).submit([launch()]))
-    process.start()
-    process.join(60)
-    return process.exitcode or 0
+    """Submit in a process of its own, which its sbatch kills; no fork, which would copy locks of other threads."""
+    code = (
+        "import sys; from pathlib import Path; from harness.store import SweepStore;"
+        "from tests.unit.slurm.test_jobs import jobs_in, launch;"
+        "jobs_in(SweepStore.open(Path(sys.argv[1]))).submit([launch()])"
+    )
+    root = Path(__file__).parents[3]
+    return subprocess.run([sys.executable, "-c", code, str(store.folder)], cwd=root, timeout=120).returncode
 
 
 @pytest.mark.parametrize(
