@@ -11,7 +11,7 @@ import click
 
 from harness.cli.cluster import cluster_options, look_at_nodes, slurm_options
 from harness.cli.machine import MachineOptions, device_options
-from harness.cli.options import json_option, resolve, results_option, work_options
+from harness.cli.options import cross_node_tp_option, json_option, resolve, results_option, work_options
 from harness.errors import ExecutionError, UsageError
 from harness.layout.order import parse_order
 from harness.record import RunRecord
@@ -23,7 +23,7 @@ from harness.store import SweepStore, write_atomic
 @work_options
 @device_options
 @cluster_options
-@click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
+@cross_node_tp_option
 @click.option("--run-timeout", type=float, default=300.0, show_default=True, metavar="S", help="Limit of the run.")
 @click.option("--name", help="The folder's name; default from date, model and world size.")
 @results_option

@@ -69,6 +69,13 @@ def results_option(command: Decorated) -> Decorated:
     )(command)
 
 
+def cross_node_tp_option(command: Decorated) -> Decorated:
+    """``--allow-cross-node-tp``."""
+    return click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")(
+        command
+    )
+
+
 def json_option(command: Decorated) -> Decorated:
     """--json."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document, last, on stdout.")(command)

@@ -10,7 +10,7 @@ import click
 from harness.accelerators import ACCELERATORS
 from harness.accelerators import accelerator as find
 from harness.cli.machine import given_topology, machine_options, make_options
-from harness.cli.options import json_option, results_option, work_options
+from harness.cli.options import cross_node_tp_option, json_option, results_option, work_options
 from harness.errors import UsageError
 from harness.layout import LayoutRequest, get_strategy, parse_layout
 from harness.layout.candidates import default_requests, with_order
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     help="Grow what this sweep measured to --nodes nodes, instead of predicting all layouts.",
 )
 @results_option
-@click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
+@cross_node_tp_option
 @click.option(
     "--trace",
     "traced",

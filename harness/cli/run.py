@@ -22,7 +22,15 @@ from harness.cli.cluster import (
     without_plan,
 )
 from harness.cli.machine import MachineOptions, device_options
-from harness.cli.options import Work, json_option, resolve, results_option, sweep_folder, work_options
+from harness.cli.options import (
+    Work,
+    cross_node_tp_option,
+    json_option,
+    resolve,
+    results_option,
+    sweep_folder,
+    work_options,
+)
 from harness.cli.show import show_report
 from harness.errors import UsageError
 from harness.layout.order import parse_order
@@ -43,7 +51,7 @@ _DEFAULTS = Settings()
 @work_options
 @device_options
 @cluster_options
-@click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
+@cross_node_tp_option
 @click.option(
     "--mesh",
     "contract_file",

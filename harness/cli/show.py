@@ -12,7 +12,7 @@ import click
 
 from harness.cli.cluster import waiting_text, without_plan
 from harness.cli.machine import gap_notes, machine_options, make_options
-from harness.cli.options import json_option, resolve, results_option, sweep_folder, work_options
+from harness.cli.options import cross_node_tp_option, json_option, resolve, results_option, sweep_folder, work_options
 from harness.errors import UsageError
 from harness.topology.model import Topology
 
@@ -67,7 +67,7 @@ def _without_cells(sweep: str, as_json: bool) -> int:
 @click.command()
 @work_options
 @machine_options
-@click.option("--allow-cross-node-tp", is_flag=True, help="Keep layouts whose tp groups cross nodes.")
+@cross_node_tp_option
 @json_option
 def layouts(
     model: str | None,
