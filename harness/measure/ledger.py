@@ -7,7 +7,6 @@ events are kept, kinds are marked whenever something is learnt, and the peak is 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from harness.memory_kinds import MEMORY_KINDS, MemoryKind, PeakMemory
@@ -132,9 +131,3 @@ class Ledger:
         if mark == "functional_communication":
             return "communication_buffers"
         return next(kind for kind in MEMORY_KINDS if kind == mark)
-
-
-def mark_all(ledger: Ledger, names: Iterable[int], mark: Mark) -> None:
-    """Mark several storages."""
-    for name in names:
-        ledger.mark(name, mark)

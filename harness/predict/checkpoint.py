@@ -145,22 +145,6 @@ def _holding_shards(found: Iterable[Parameter], mesh: Mesh, tp: int) -> int:
     return most
 
 
-def held_bytes(found: Iterable[Parameter], mesh: Mesh, shard: int, tp: int) -> int:
-    """Bytes of parameters, moments and steps on a rank at (dp_shard, tp) = (shard, tp)."""
-    elements = steps = 0
-    for parameter in found:
-        sizes = list(parameter.shape)
-        if parameter.tp_dim is not None:
-            sizes[parameter.tp_dim] = chunk_length(sizes[parameter.tp_dim], mesh.tp, tp)
-        sizes[0] = chunk_length(sizes[0], mesh.dp_shard, shard)
-        count = 1
-        for size in sizes:
-            count *= size
-        elements += count
-        steps += 1
-    return sum(TENSORS.values()) * elements + BYTES * steps
-
-
 def chunk_length(size: int, parts: int, index: int) -> int:
     """Length of chunk ``index`` when ``size`` is cut into ``parts`` by ``torch.chunk``: full chunks first."""
     length = ceil(size / parts)

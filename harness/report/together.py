@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor, log2
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from harness.compare import Comparison, Estimate
 from harness.report.canvas import BLUE, FONT_SIZE, GREY, GRID, INK, LABEL_WIDTH, ORANGE, SKY, new_figure
@@ -21,11 +21,6 @@ _MARKS = tuple(
     for mark, colour in zip("osD^vPX*", (BLUE, ORANGE, SKY, INK, "#009E73", "#CC79A7", GREY, "#D55E00"), strict=True)
 )
 _MOST_ROWS = 60
-
-
-class _Point(NamedTuple):
-    world_size: int
-    speed: Estimate
 
 
 def draw_all(comparisons: Sequence[Comparison]) -> Mapping[str, Figure]:
