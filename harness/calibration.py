@@ -1,4 +1,4 @@
-"""Latency and bandwidth of the process groups of a sweep's layouts, measured in one job.
+"""Latency and bandwidth of the process groups of a sweep's layouts, and their compute, measured in one job.
 
 A collective of ``size_bytes`` is taken to last ``latency_s + size_bytes / bandwidth_bytes_per_s`` (the alpha-beta
 model; Hockney 1994). Size is the one of ``harness.traffic``: the whole tensor on one rank.
@@ -6,15 +6,19 @@ model; Hockney 1994). Size is the one of ``harness.traffic``: the whole tensor o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from math import log
 from statistics import median
 from typing import Literal, NamedTuple, get_args
 
 from pydantic import Field
 
 from harness.base import Frozen
+from harness.compute_profile import ComputeProfile
 from harness.layout import AXES, Layout
 from harness.layout.order import slots
+from harness.workload import Workload
 
 CalibratedOperation = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast"]
 CALIBRATED: tuple[CalibratedOperation, ...] = get_args(CalibratedOperation)
@@ -58,6 +62,22 @@ class OperationFit(Frozen):
     def time_s(self, size_bytes: float) -> float:
         """What the line says for a size."""
         return self.latency_s + (size_bytes / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0)
+
+    def measured_s(self, size_bytes: float) -> float:
+        """What was measured: straight in logarithms between the medians of two sizes, and along the line beyond them.
+
+        Smaller messages than the smallest take as long as that one.
+        """
+        sizes = [one.size_bytes for one in self.samples]
+        right = bisect_left(sizes, size_bytes)
+        if right == 0:
+            return self.samples[0].median_s
+        low = self.samples[right - 1]
+        if right == len(sizes):
+            return max(low.median_s, self.time_s(size_bytes) * low.median_s / self.time_s(low.size_bytes))
+        high = self.samples[right]
+        part = log(size_bytes / low.size_bytes) / log(high.size_bytes / low.size_bytes)
+        return float(low.median_s ** (1 - part) * high.median_s**part)
 
 
 class AxisUse(NamedTuple):
@@ -130,7 +150,13 @@ class AxisFit(Frozen):
 
 
 class Calibration(Frozen):
-    """What one job measured. ``axes``: one entry a set of groups, however many layouts use it."""
+    """What one job measured.
+
+    Attributes:
+        axes: one entry a set of groups, however many layouts use it.
+        workload: whose largest messages and whose compute were timed; None in files from before compute was.
+        compute: the layouts' steps without communication; empty in those files.
+    """
 
     schema_version: int = 1
     created_at: str
@@ -138,6 +164,8 @@ class Calibration(Frozen):
     backend: str
     hosts: tuple[str, ...]
     axes: tuple[AxisFit, ...]
+    workload: Workload | None = None
+    compute: tuple[ComputeProfile, ...] = ()
 
     def axis(self, layout: str, axis: str) -> AxisFit | None:
         """The groups of a layout's axis, by the layout's text; None if they were not timed."""

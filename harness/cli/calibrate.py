@@ -1,4 +1,4 @@
-"""``meshsweep calibrate``: latency and bandwidth of the links under every layout."""
+"""``meshsweep calibrate``: the links under every layout, and every layout's compute without them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def calibrate(
 ) -> int:
     """Time all-gather, reduce-scatter, all-reduce and broadcast over the groups of every axis of every layout.
 
-    Sizes go from 1 KiB to the largest message that a layout sends. Kept in calibration.json of the sweep's folder.
+    Sizes go from 1 KiB to the largest message that a layout sends. Then time each layout's steps without any
+    communication, all ranks busy at once. Kept in calibration.json of the sweep's folder, for 'meshsweep plan'.
 
     \b
     Examples:
@@ -89,7 +90,7 @@ def show_calibration(store: SweepStore, records: Sequence[RunRecord], as_json: b
     Raises:
         ExecutionError: nothing was measured; the message has the cause.
     """
-    from harness.cli.tables import calibration_text
+    from harness.cli.tables import calibration_text, compute_text
 
     path = keep_calibration(store, records)
     calibration = next((r.calibration for r in reversed(records) if r.calibration), None)
@@ -98,6 +99,8 @@ def show_calibration(store: SweepStore, records: Sequence[RunRecord], as_json: b
         cause = f"{failure.failure_class}: {failure.message} (log: {failure.log})" if failure else "no run ended"
         raise ExecutionError(f"the links were not measured: {cause}; see {store.folder}, and run it again")
     click.echo(calibration_text(calibration), err=as_json)
+    if calibration.compute:
+        click.echo("\n" + compute_text(calibration.compute), err=as_json)
     click.echo(f"\nfile: {path}", err=as_json)
     if as_json:
         click.echo(calibration.model_dump_json(indent=1))

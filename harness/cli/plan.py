@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
     "--measured",
     "sweep",
     metavar="SWEEP",
-    help="Grow what this sweep measured to --nodes nodes, instead of predicting all layouts.",
+    help="Grow what this sweep measured to --nodes nodes; without, predict its layouts from its calibration, "
+    "or from --calibration, beside what it measured.",
 )
 @results_option
 @cross_node_tp_option
@@ -109,6 +111,7 @@ def plan(
       meshsweep plan --model 70b --nodes 16 --gpus-per-node 8 --gpu h100-sxm
       meshsweep plan --model 8b --nodes 4 --gpus-per-node 8 --gpu a100-80gb --seq-len 8192 --csv
       meshsweep plan --measured 20260102-030405-tiny-w4 --nodes 64
+      meshsweep plan --measured 20260102-030405-tiny-w4
       meshsweep plan --model 70b --topology topo.txt --gpu h100-sxm --layouts hsdp,fsdp_tp --json
       meshsweep plan --model 8b --nodes 16 --gpus-per-node 8 --gpu h100-sxm --layouts hsdp:r16s8 --trace
     """
@@ -166,11 +169,21 @@ def _grow(
     from harness.cli.plan_measured import scaling, scaling_text
 
     if nodes is None:
-        raise UsageError("--measured needs --nodes, the number of nodes to grow to")
+        return _beside_measured(results, sweep, calibration_file, as_json)
     found = scaling(results, sweep, nodes, gpu, nic_gbit, calibration_file)
     click.echo(scaling_text(found), err=as_json)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
+    return 0
+
+
+def _beside_measured(results: Path, sweep: str, calibration_file: Path | None, as_json: bool) -> int:
+    from harness.cli.plan_measured import predicted_comparison, predicted_text
+
+    found = predicted_comparison(results, sweep, calibration_file)
+    click.echo(predicted_text(found), err=as_json)
+    if as_json:
+        click.echo(json.dumps([one.model_dump(mode="json") for one in found.predicted], indent=1))
     return 0
 
 

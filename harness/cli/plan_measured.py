@@ -1,4 +1,4 @@
-"""``meshsweep plan --measured SWEEP --nodes N``: from a sweep on few nodes to many."""
+"""``meshsweep plan --measured SWEEP [--nodes N]``: from a sweep on few nodes to many, or beside what it measured."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from harness.cli.options import sweep_folder
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
+    from harness.compare import Comparison
     from harness.forecast.scale import Scaling
     from harness.predict.device import Device
     from harness.predict.network import Network
@@ -86,6 +87,43 @@ def _machine(
     entry = accelerator(gpu or next(iter(names), ""))
     nic = given or nic_of(groups) or nominal_nic_gbit(entry) * 1e9 / 8
     return device_of(entry), Network(link=entry.link_bandwidth, nic=nic, groups=groups, source=entry.source)
+
+
+def predicted_comparison(results: Path, sweep: str, calibration: Path | None) -> Comparison:
+    """The sweep's comparison with step times predicted from its own calibration, or from the given one.
+
+    Raises:
+        UsageError: there is no calibration, or it has none of the sweep's layouts.
+    """
+    from harness.compare import compare
+    from harness.compare.predicted import predicted_steps
+    from harness.forecast.calibrated import read_calibration
+    from harness.store import SweepStore
+
+    store = SweepStore.open(sweep_folder(results, sweep))
+    plan = store.plan()
+    found = compare(plan, store.records())
+    if calibration is not None:
+        found = found.model_copy(update={"predicted": predicted_steps(plan, read_calibration(calibration))})
+    if not found.predicted:
+        raise UsageError(
+            f"no calibration has the compute of a layout of sweep {plan.name}; run it with --calibrate, give the file "
+            "of 'meshsweep calibrate' on the same ranks and workload with --calibration, or grow it with --nodes"
+        )
+    return found
+
+
+def predicted_text(comparison: Comparison) -> str:
+    """Every measured layout's predicted memory and step beside what was measured, and the step's predicted parts."""
+    from harness.report.predicted import predicted_part, steps_part
+
+    parts = [part for part in (predicted_part(comparison), steps_part(comparison)) if part is not None]
+    blocks = []
+    for part in parts:
+        align = ("left", *["right"] * (len(part.titles) - 1))
+        blocks += [part.title, tabulate(part.rows, headers=part.titles, disable_numparse=True, colalign=align)]
+        blocks.append("\n".join(part.notes))
+    return "\n\n".join(blocks)
 
 
 def scaling_text(found: Scaling) -> str:

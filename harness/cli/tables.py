@@ -12,6 +12,7 @@ from harness.calibration import CALIBRATED, Calibration, bus_factor
 from harness.cli.found import found_lines
 from harness.compare.history import History
 from harness.compare.race import race_of
+from harness.compute_profile import ComputeProfile
 from harness.execute.jobs import Running, running_jobs
 from harness.launch.folder import has_ended, read_launch
 from harness.launch.progress import read
@@ -236,4 +237,16 @@ def calibration_text(calibration: Calibration) -> str:
     return (
         f"{table}\n\ntime = latency + size / bandwidth, of the slowest group; bus MB/s as in nccl-tests; off by: the "
         "worst size's distance from that line"
+    )
+
+
+def compute_text(profiles: Sequence[ComputeProfile]) -> str:
+    """A row for each layout's step without communication."""
+    rows = [
+        (one.layout.label, *(f"{1e3 * seconds:,.2f}" for seconds in (*one.parts, one.parts.step))) for one in profiles
+    ]
+    headers = ("layout", "forward ms", "backward ms", "optimizer ms", "step ms")
+    table = tabulate(rows, headers=headers, disable_numparse=True, colalign=("left", *["right"] * 4))
+    return (
+        f"{table}\n\ncompute without communication, all ranks busy at once; the slowest rank's step, median over steps"
     )

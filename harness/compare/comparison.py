@@ -13,6 +13,7 @@ from harness.compare.ground import distinct_grounds, ground_differences
 from harness.compare.history import History
 from harness.compare.models import CellResult, CheckpointCost, Comparison, Estimate, MemoryPeak, RoundSamples
 from harness.compare.outcome import Verdict, decide, find_gate_reference
+from harness.compare.predicted import calibration_in, predicted_steps
 from harness.compare.race import race_of, with_savings
 from harness.compare.ranking import rank
 from harness.compare.traffic import cell_traffic
@@ -59,6 +60,7 @@ def compare(plan: SweepPlan, records: Sequence[RunRecord]) -> Comparison:
             for r in rounds
         ),
         transports=group_transports(plan, collected.cells),
+        predicted=predicted_steps(plan, calibration_in(records)),
     )
 
 

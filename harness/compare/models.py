@@ -9,6 +9,7 @@ from pydantic import Field
 from harness.base import Frozen
 from harness.checkpoint.measured import CheckpointParts
 from harness.checkpoint.study import CheckpointStudy
+from harness.compare.predicted import PredictedStep
 from harness.compare.race_verdict import RaceVerdict, Stopped
 from harness.compare.traffic import CellTraffic
 from harness.exposure import StepBreakdown
@@ -153,7 +154,7 @@ class Comparison(Frozen):
 
     ``grounds`` are the distinct ones of the timed rounds, the one that was ranked first; ``gate_reference`` is the
     label of the layout whose losses all others were judged by. ``race`` is None where every layout ran every round.
-    label of the layout whose losses all others were judged by. ``transports`` are there with ``--debug-comms``.
+    ``transports`` are there with ``--debug-comms``, ``predicted`` with ``--calibrate``.
     """
 
     plan: SweepPlan
@@ -164,6 +165,7 @@ class Comparison(Frozen):
     race: RaceVerdict | None = None
     transports: tuple[GroupTransports, ...] = ()
     samples: tuple[RoundSamples, ...] = Field(default=(), repr=False)
+    predicted: tuple[PredictedStep, ...] = ()
     checkpoint_study: CheckpointStudy | None = None  # every way and every pair of meshes, where they were measured
 
     @property

@@ -1,4 +1,4 @@
-"""From the samples of a calibrate launch to latency and bandwidth of its groups."""
+"""From the samples of a calibrate launch to latency and bandwidth of its groups, and its layouts' compute."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from harness.calibration import (
     fit,
     hosts_of,
 )
+from harness.compute_profile import ComputeProfile
+from harness.layout import Layout
 from harness.record import Ground
 from harness.spec import Launch
 
 Samples = Sequence[Sequence[dict[str, Any]]]  # a list of sample lines for each rank
+PHASES = ("forward_s", "backward_s", "optimizer_s")
 
 
 def calibration_of(launch: Launch, samples: Samples, ground: Ground, created_at: str) -> Calibration:
@@ -40,7 +43,20 @@ def calibration_of(launch: Launch, samples: Samples, ground: Ground, created_at:
         backend=ground.backend,
         hosts=ground.hosts,
         axes=tuple(axes),
+        workload=launch.runs[0].workload,
+        compute=_compute(launch.layouts, samples),
     )
+
+
+def _compute(layouts: Sequence[Layout], samples: Samples) -> tuple[ComputeProfile, ...]:
+    """The layouts that could be profiled, which is all ranks or none."""
+    found = []
+    for index, layout in enumerate(layouts):
+        rows = [s for rank in samples for s in rank if s["kind"] == "compute" and s["layout"] == index]
+        if len(rows) == len(samples):
+            times = {name: tuple(tuple(row[name]) for row in rows) for name in PHASES}
+            found.append(ComputeProfile(layout=layout, **times))
+    return tuple(found)
 
 
 def _fits(ranks: Samples, axis: int) -> tuple[OperationFit, ...]:

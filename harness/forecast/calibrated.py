@@ -13,18 +13,22 @@ from harness.predict.network import Line, MeasuredGroup
 PROBE_BYTES = 1 << 20  # the size by which the slowest of an axis' groups is chosen
 
 
-def read_groups(path: Path) -> tuple[MeasuredGroup, ...]:
-    """The groups of a file that ``meshsweep calibrate`` wrote.
+def read_calibration(path: Path) -> Calibration:
+    """A file that ``meshsweep calibrate`` wrote.
 
     Raises:
         UsageError: it is no such file.
     """
     try:
-        calibration = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
+        return Calibration.model_validate_json(path.read_text(encoding="utf-8"))
     except (ValidationError, OSError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         raise UsageError(f"{path} is no calibration ({first}); 'meshsweep calibrate' writes one") from None
-    return measured_groups(calibration)
+
+
+def read_groups(path: Path) -> tuple[MeasuredGroup, ...]:
+    """The groups of such a file."""
+    return measured_groups(read_calibration(path))
 
 
 def measured_groups(calibration: Calibration) -> tuple[MeasuredGroup, ...]:

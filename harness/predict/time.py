@@ -55,7 +55,7 @@ def predict_time(job: Job, device: Device, network: Network, software: Software)
     bubble = (slots - job.micro_batches) * (per_micro + head / job.pp)
     hop = _stage_s(job, network)
     replicate_exposed, replicate_all = _replicated_s(job, network, software, layers * block.backward)
-    params = _rank_params(job) / (job.dp if job.sharding == "zero1" else 1)
+    params = rank_params(job) / (job.dp if job.sharding == "zero1" else 1)
     optimizer = optimizer_s(params, device)
     m = job.micro_batches
     exposed = {
@@ -84,7 +84,7 @@ def predict_time(job: Job, device: Device, network: Network, software: Software)
     )
 
 
-def _nodes(ranks: int, stride: int, job: Job) -> int:
+def nodes_of(ranks: int, stride: int, job: Job) -> int:
     """Nodes that a group of ``ranks`` ranks spans whose members lie ``stride`` apart."""
     return max(1, ceil(min(ranks * stride, job.world_size) / job.gpus_per_node) // max(1, stride // job.gpus_per_node))
 
@@ -95,7 +95,7 @@ def _tensor_s(job: Job, network: Network, again: float) -> tuple[float, float]:
     Sequence parallelism gathers inputs again in backward. Source: Korthikanti et al. 2022, section 4.
     """
     size = 2 * job.tokens * job.model.hidden
-    nodes = _nodes(job.tp, 1, job)
+    nodes = nodes_of(job.tp, 1, job)
     if job.sequence_parallel:
         one = network.collective_s(size, job.tp, nodes)
         return 4 * one, (4 + 1 + 4 * again) * one
@@ -106,7 +106,7 @@ def _tensor_s(job: Job, network: Network, again: float) -> tuple[float, float]:
 def _context_s(job: Job, network: Network) -> float:
     """Keys and values of all ranks of cp, gathered once."""
     size = 2 * 2 * job.tokens * job.cp * job.model.kv / job.tp
-    return network.collective_s(size, job.cp, _nodes(job.cp, job.tp, job))
+    return network.collective_s(size, job.cp, nodes_of(job.cp, job.tp, job))
 
 
 def _stage_s(job: Job, network: Network) -> float:
@@ -131,7 +131,7 @@ def _sharded_s(
     if job.sharding not in ("zero3", "zero2") or job.dp_shard * job.cp == 1:
         return 0.0, 0.0
     params, ranks = job.model.block_params / job.tp, job.dp_shard * job.cp
-    nodes = _nodes(ranks, job.tp, job)
+    nodes = nodes_of(ranks, job.tp, job)
     gather = network.collective_s(params * job.gather_bytes, ranks, nodes)
     scatter = network.collective_s(params * job.reduce_bytes, ranks, nodes, scatter=True)
     again = gather if job.sharding == "zero3" and job.reshard else 0.0
@@ -145,18 +145,18 @@ def _sharded_s(
 
 def _replicated_s(job: Job, network: Network, software: Software, backward: float) -> tuple[float, float]:
     """Exposed and all seconds of what data-parallel ranks exchange once a step: gradients, zero1's parameters."""
-    params = _rank_params(job)
+    params = rank_params(job)
     if job.sharding in ("zero3", "zero2"):
         if job.dp_replicate == 1:
             return 0.0, 0.0
-        nodes = _nodes(job.dp_replicate, job.dp_shard * job.tp * job.cp, job)
+        nodes = nodes_of(job.dp_replicate, job.dp_shard * job.tp * job.cp, job)
         total = network.collective_s(params * job.reduce_bytes, job.dp_replicate, nodes, all_reduce=True)
         overlap = software.overlap_dp if software.overlap_replicate is None else software.overlap_replicate
         return max(0.0, total - backward * overlap), total
     if job.dp * job.cp == 1:
         return 0.0, 0.0
     ranks = job.dp * job.cp
-    nodes = _nodes(ranks, job.tp, job)
+    nodes = nodes_of(ranks, job.tp, job)
     if job.sharding == "none":
         total = network.collective_s(params * job.reduce_bytes, ranks, nodes, all_reduce=True)
         return max(0.0, total - backward * software.overlap_dp), total
@@ -165,7 +165,7 @@ def _replicated_s(job: Job, network: Network, software: Software, backward: floa
     return max(0.0, scatter - backward * software.overlap_dp) + gather * (1 - software.overlap_dp), scatter + gather
 
 
-def _rank_params(job: Job) -> float:
+def rank_params(job: Job) -> float:
     """Parameters of this rank's optimizer: split over tp, pp and, where sharded, dp_shard and cp."""
     shards = job.dp_shard * job.cp if job.sharding in ("zero3", "zero2") else 1
     return job.model.params / (job.tp * job.pp * shards)

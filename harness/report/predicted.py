@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.accelerators import find_accelerator
 from harness.compare import CellResult, Comparison
+from harness.compare.predicted import ordered
+from harness.layout import AXES
 from harness.predict.device import device_of, nominal_nic_gbit
 from harness.predict.job import job_of
 from harness.predict.memory import predict_memory
@@ -57,8 +59,24 @@ def predicted_part(comparison: Comparison) -> Part | None:
         f"peak memory: median absolute error {median(map(abs, errors)):.1%}, largest {max(map(abs, errors)):.1%}",
     ]
     if timed:
-        notes.append("step times from the accelerator's data and nominal links; see docs/prediction.md")
+        notes += step_notes(comparison, steps)
     return Part("Predicted beside measured", titles, tuple(rows), tuple(notes))
+
+
+def steps_part(comparison: Comparison) -> Part | None:
+    """What the steps predicted from a calibration are made of; None without one."""
+    if not comparison.predicted:
+        return None
+    unit = time_unit(one.time.step_time_s for one in comparison.predicted)
+    rows = []
+    for one in comparison.predicted:
+        time = one.time
+        hidden = sum(time.communication_s.values()) - sum(time.exposed_s.values())
+        figures = (time.compute_s, time.optimizer_s, *(time.exposed_s.get(axis) for axis in AXES), hidden)
+        shown = [MISSING if figure is None else number(figure / unit.divisor) for figure in figures]
+        rows.append((one.label, number(time.step_time_s / unit.divisor), *shown))
+    titles = ("layout", "step predicted", "compute", "optimizer", *(f"exposed {axis}" for axis in AXES), "hidden")
+    return Part("Predicted step in parts", titles, tuple(rows), (f"in {unit.name}",))
 
 
 def peak_bytes(comparison: Comparison, cell: CellResult) -> int:
@@ -68,7 +86,12 @@ def peak_bytes(comparison: Comparison, cell: CellResult) -> int:
 
 
 def step_time_s(comparison: Comparison, cell: CellResult) -> float | None:
-    """The predicted step time; None where the accelerator is not in the catalogue, as CPUs are not."""
+    """The step time predicted from the sweep's own calibration, else from the accelerator's data and nominal links.
+
+    None where it is not calibrated and the accelerator is not in the catalogue, as CPUs are not.
+    """
+    if comparison.predicted:
+        return next((one.time.step_time_s for one in comparison.predicted if one.label == cell.label), None)
     names = {name for ground in comparison.grounds[:1] for name in ground.device_names}
     entry = find_accelerator(names.pop()) if len(names) == 1 else None
     if entry is None:
@@ -76,6 +99,25 @@ def step_time_s(comparison: Comparison, cell: CellResult) -> float | None:
     network = Network(link=entry.link_bandwidth, nic=nominal_nic_gbit(entry) * 1e9 / 8, source=entry.source)
     job = job_of(cell.layout, comparison.plan.workload, max(comparison.plan.ranks.per_node))
     return predict_time(job, device_of(entry), network, TORCH).step_time_s
+
+
+def step_notes(comparison: Comparison, steps: Mapping[str, float | None]) -> list[str]:
+    """What predicted step times rest on, how far they are off, and whether layouts come in the measured order."""
+    predicted = {label: step for label, step in steps.items() if step is not None}
+    measured = {c.label: c.step_time for c in comparison.cells if c.step_time is not None and c.label in predicted}
+    if comparison.predicted:
+        source = "measured: compute without communication and links, by the sweep's calibration"
+    else:
+        source = "nominal: the accelerator's data and links"
+    notes = [f"step times from what is {source}; see docs/prediction.md"]
+    if measured:
+        errors = [abs(predicted[label] / step.median - 1) for label, step in measured.items()]
+        notes.append(f"step time: median absolute error {median(errors):.1%}, largest {max(errors):.1%}")
+    pairs = ordered(measured, predicted)
+    if count := pairs.right + len(pairs.wrong):
+        wrong = "; wrong: " + ", ".join(f"{fast} before {slow}" for fast, slow in pairs.wrong) if pairs.wrong else ""
+        notes.append(f"order of pairs whose measured intervals do not overlap: {pairs.right} of {count} right{wrong}")
+    return notes
 
 
 def _step_row(predicted: float | None, cell: CellResult, divisor: float) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Times collectives over the groups of every axis of every layout of a launch."""
+"""Times collectives over the groups of every axis of every layout of a launch, and the layouts' compute."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from harness.calibration import CALIBRATED, AxisGroups, CalibratedOperation, axi
 from harness.measure.clock import slowest, timed
 from harness.predict.messages import largest_message_bytes
 from harness.spec import Launch
+from harness.train.compute_profile import profile_compute
 
 ROUNDS = 7
 WARMUP = 2
@@ -30,7 +31,10 @@ class Reports(Protocol):
 
 
 def calibrate_launch(launch: Launch, device: torch.device, reports: Reports) -> None:
-    """Time every operation in every set of groups. All groups of a set communicate at once, as they do in a step."""
+    """Time every operation in every set of groups, then every layout's steps without communication.
+
+    All groups of a set communicate at once, as they do in a step; so do all ranks compute.
+    """
     sets = axis_groups(launch.layouts)
     groups = [[dist.new_group(list(ranks)) for ranks in one.groups] for one in sets]
     rank = dist.get_rank()
@@ -41,6 +45,11 @@ def calibrate_launch(launch: Launch, device: torch.device, reports: Reports) -> 
             samples = _time(launch, one, mine, operation, device)
             for size, time_s in samples:
                 reports.sample("collective", 0, axis=index, operation=operation, size_bytes=size, time_s=time_s)
+    for index, layout in enumerate(launch.layouts):
+        reports.at(0, "timing")
+        profile = profile_compute(launch.runs[0], layout, device)
+        if profile is not None:
+            reports.sample("compute", 0, layout=index, **profile._asdict())
     reports.sample("done", 0)
 
 

@@ -10,8 +10,11 @@ from harness.calibration import CALIBRATED
 from harness.execute.collect import collect
 from harness.launch.folder import write_launch
 from harness.launch.progress import create
+from harness.predict.calibrated import calibrated_time
 from harness.predict.messages import largest_message_bytes
+from harness.predict.software import TORCH
 from harness.spec import Launch
+from harness.train.compute_profile import STEPS
 from tests.contract.conftest import GetGroup
 from tests.contract.specs import layout, make_spec
 
@@ -47,3 +50,12 @@ def test_every_axis_of_every_layout_is_timed_up_to_its_largest_message(rank_grou
                     assert fit.samples[0].size_bytes == 1024
                     assert fit.samples[-1].size_bytes >= largest
                     assert all(len(sample.time_s) == 7 and min(sample.time_s) > 0 for sample in fit.samples)
+    assert calibration.workload == spec.workload
+    assert tuple(profile.layout for profile in calibration.compute) == layouts
+    for profile in calibration.compute:
+        for rows in (profile.forward_s, profile.backward_s, profile.optimizer_s):
+            assert [len(row) for row in rows] == [STEPS] * 4
+            assert min(map(min, rows)) > 0
+        time = calibrated_time(calibration, profile.layout, spec.workload, TORCH)
+        assert time is not None
+        assert time.step_time_s == pytest.approx(profile.parts.step + sum(time.communication_s.values()))

@@ -1,0 +1,175 @@
+"""Step time from what a calibration measured: a layout's compute without communication, and its collectives' times.
+
+    step = compute + sum over collectives of count x time(operation, size, groups of the axis) - what compute hides
+
+The collectives are those of the closed formula, which are the counted ones to the byte.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple, get_args
+
+from harness.calibration import AxisFit, CalibratedOperation, Calibration
+from harness.compute_profile import ComputeParts
+from harness.layout import Layout
+from harness.predict.collectives import ddp_buckets, step_collectives
+from harness.predict.job import job_of
+from harness.predict.network import Network
+from harness.predict.parameters import parameters
+from harness.predict.software import Software
+from harness.predict.time import TimePrediction, nodes_of, rank_params
+from harness.traffic import Collective, StepPhase
+from harness.workload import Workload
+
+Spent = Mapping[tuple[str, StepPhase], float]  # seconds of all collectives of an axis in a phase
+
+
+class Cluster(NamedTuple):
+    """What stands in where the calibration did not time an axis' groups: links, and ranks on a node."""
+
+    network: Network
+    ranks_per_node: int
+
+
+def calibrated_time(
+    calibration: Calibration, layout: Layout, workload: Workload, software: Software, cluster: Cluster | None = None
+) -> TimePrediction | None:
+    """One optimizer step.
+
+    None where the calibration has not the layout's compute, or not an axis' groups and there is no ``cluster``.
+    """
+    compute = None if workload.model_path is not None else compute_of(calibration, layout, workload)
+    if compute is None:
+        return None
+    spent: defaultdict[tuple[str, StepPhase], float] = defaultdict(float)
+    for one in step_collectives(layout, workload):
+        time_s = _time_s(calibration, layout, workload, one, cluster)
+        if time_s is None:
+            return None
+        spent[one.axis, one.phase] += one.count * time_s
+    everything = _by_axis(spent)
+    hidden = _hidden(calibration, layout, workload, compute, spent, software)
+    exposed = {axis: total - hidden.get(axis, 0.0) for axis, total in everything.items()}
+    step = compute.step + sum(exposed.values())
+    return TimePrediction(
+        compute_s=compute.forward + compute.backward,
+        exposed_s=exposed,
+        bubble_s=0.0,
+        optimizer_s=compute.optimizer,
+        communication_s=everything,
+        step_time_s=step,
+        tokens_per_s_per_rank=workload.tokens_per_step / layout.mesh.world_size / step,
+    )
+
+
+def compute_of(calibration: Calibration, layout: Layout, workload: Workload) -> ComputeParts | None:
+    """The layout's own compute, or that of one with the same work a rank; None if neither was timed.
+
+    The same work: strategy, options, tp, model, sequence length and samples a rank. Its optimizer's time is taken in
+    the ratio of the parameters that a rank holds.
+    """
+    timed = calibration.workload
+    if timed is None or timed.model_copy(update={"global_batch": workload.global_batch}) != workload:
+        return None
+    exact = [one for one in calibration.compute if one.layout == layout and timed == workload]
+    alike = [one for one in calibration.compute if _work(one.layout, timed) == _work(layout, workload)]
+    found = next(iter(exact or alike), None)
+    if found is None:
+        return None
+    before, now = (rank_params(job_of(one, work, 1)) for one, work in ((found.layout, timed), (layout, workload)))
+    parts = found.parts
+    return parts._replace(optimizer=parts.optimizer * now / before)
+
+
+def _work(layout: Layout, workload: Workload) -> tuple[object, ...]:
+    return layout.strategy, layout.options, layout.mesh.tp, workload.global_batch / layout.mesh.dp
+
+
+def _time_s(
+    calibration: Calibration, layout: Layout, workload: Workload, one: Collective, cluster: Cluster | None
+) -> float | None:
+    """Seconds of one collective: of the axis' own groups, else of ones alike, else by the cluster's links."""
+    axis = _timed_axis(calibration, layout, workload, one, cluster)
+    operation = next((name for name in get_args(CalibratedOperation) if name == one.operation), None)
+    if axis is not None and operation is not None and (fit := axis.slowest(operation, one.size_bytes)) is not None:
+        return fit.measured_s(one.size_bytes)
+    if cluster is None:
+        return None
+    return cluster.network.collective_s(
+        one.size_bytes,
+        one.group_size,
+        _nodes(layout, workload, one, cluster),
+        all_reduce=one.operation == "all_reduce",
+        scatter=one.operation == "reduce_scatter",
+    )
+
+
+def _timed_axis(
+    calibration: Calibration, layout: Layout, workload: Workload, one: Collective, cluster: Cluster | None
+) -> AxisFit | None:
+    own = calibration.axis(layout.text, one.axis)
+    if own is not None and own.group_size == one.group_size:
+        return own
+    return None if cluster is None else calibration.alike(one.group_size, _nodes(layout, workload, one, cluster))
+
+
+def _nodes(layout: Layout, workload: Workload, one: Collective, cluster: Cluster) -> int:
+    stride = {"tp": 1, "dp_shard": layout.mesh.tp}.get(one.axis, layout.mesh.tp * layout.mesh.dp_shard)
+    return nodes_of(one.group_size, stride, job_of(layout, workload, cluster.ranks_per_node))
+
+
+def _by_axis(spent: Spent) -> dict[str, float]:
+    found: defaultdict[str, float] = defaultdict(float)
+    for (axis, _), seconds in spent.items():
+        found[axis] += seconds
+    return dict(found)
+
+
+def _hidden(
+    calibration: Calibration,
+    layout: Layout,
+    workload: Workload,
+    compute: ComputeParts,
+    spent: Spent,
+    software: Software,
+) -> Mapping[str, float]:
+    """Seconds of each axis' communication that compute hides.
+
+    On CPUs the wrappers wait for each collective where they call it. Only DDP's buckets are on their way while
+    backward goes on, and only across hosts does waiting for them leave the cores free. Elsewhere data-parallel
+    collectives are hidden as in ``predict_time``, dp_shard's first, and tp's are not.
+    """
+    if calibration.device == "cpu":
+        axis = calibration.axis(layout.text, "dp_replicate")
+        if layout.strategy != "ddp" or axis is None or axis.hosts == 1:
+            return {}
+        return {"dp_replicate": _hidden_buckets(axis, workload, compute.backward)}
+    found: defaultdict[str, float] = defaultdict(float)
+    phases: tuple[tuple[StepPhase, float], ...] = (("forward", compute.forward), ("backward", compute.backward))
+    for phase, seconds in phases:
+        room = software.overlap_dp * seconds
+        for name in ("dp_shard", "dp_replicate"):
+            part = min(room, spent.get((name, phase), 0.0))
+            found[name] += part
+            room -= part
+    return found
+
+
+def _hidden_buckets(axis: AxisFit, workload: Workload, backward: float) -> float:
+    """Seconds of DDP's all-reduces before the end of backward: a bucket starts once full and the last one is done.
+
+    Gradients come evenly over backward, by their bytes.
+    """
+    buckets = ddp_buckets([4 * one.numel for one in reversed(parameters(workload.model))])
+    times = [fit.measured_s(size) for size in buckets if (fit := axis.slowest("all_reduce", size)) is not None]
+    return sum(times) - (_finish(buckets, times, backward) - backward)
+
+
+def _finish(buckets: Sequence[int], times: Sequence[float], backward: float) -> float:
+    end = 0.0
+    for filled, seconds in zip(accumulate(buckets), times, strict=True):
+        end = max(end, backward * filled / sum(buckets)) + seconds
+    return end
