@@ -21,7 +21,7 @@ from typing import Protocol
 
 from harness.errors import StoreError
 from harness.execute import network
-from harness.execute.ranks import Outcome, RankError, RankGroup, die_with_parent
+from harness.execute.ranks import RankError, RankGroup, die_with_parent
 from harness.launch import folder as files
 from harness.launch.folder import LaunchOutcome, RankEnd, Rendezvous, read_launch, write_outcome
 from harness.launch.progress import create
@@ -34,7 +34,6 @@ LOOPBACK = "127.0.0.1"
 LOCAL = "local"
 MEET_WITHIN_S = 300.0
 POLL_S = 0.1
-ERROR_CHARS = 20_000
 START_VARIABLE = "MESHSWEEP_JOB_START"
 
 
@@ -96,7 +95,7 @@ class Part:
 class Starter(Protocol):
     """Runs the ranks of one part of a launch and says how each ended."""
 
-    def __call__(self, part: Part, limit_s: float) -> list[Outcome]: ...
+    def __call__(self, part: Part, limit_s: float) -> list[RankEnd]: ...
 
 
 def run_job(folders: tuple[str, ...], env: Mapping[str, str | None]) -> int:
@@ -198,7 +197,7 @@ def run_part(part: Part, start: Starter) -> LaunchOutcome:
         wall_s=wall_s,
         timed_out=wall_s >= limit_s,
         stopped=part.stop.asked,
-        ends=tuple(_end(ends.get(rank) or Outcome(rank, hung=True)) for rank in part.ranks),
+        ends=tuple(ends.get(rank) or RankEnd(rank=rank, hung=True) for rank in part.ranks),
     )
     if not all(end.ok for end in outcome.ends):
         part.failed()
@@ -211,7 +210,7 @@ def launch_limit_s(launch: Launch) -> float:
     return sum(run.settings.run_timeout_s for run in launch.runs)
 
 
-def start_by_agent(part: Part, limit_s: float) -> list[Outcome]:
+def start_by_agent(part: Part, limit_s: float) -> list[RankEnd]:
     """Ranks as children of this agent, which sees each one's exit code."""
     # among several nodes the interface is the profile's, or the one towards rank 0
     env = {"GLOO_SOCKET_IFNAME": "lo"} if part.launch.ranks.device == "cpu" and part.nodes == 1 else {}
@@ -220,7 +219,7 @@ def start_by_agent(part: Part, limit_s: float) -> list[Outcome]:
             _meet(group, part)
             return group.run(f"{WORKER}:run_launch", part.folder, timeout_s=limit_s)
         except RankError as error:
-            return list(error.outcomes)
+            return list(error.ends)
 
 
 def _meet(group: RankGroup, part: Part) -> None:
@@ -282,13 +281,5 @@ def find_first(part: Part, try_it: bool = True) -> tuple[str, str, int]:
 def no_meeting(part: Part, cause: str) -> RankError:
     """All ranks of this node failed to meet the others; none is to blame when the launch was over before."""
     if part.gone():
-        return RankError([Outcome(rank, hung=True) for rank in part.ranks])
-    return RankError([Outcome(rank, error=f"rank 0 cannot be reached: {cause}") for rank in part.ranks])
-
-
-def _end(outcome: Outcome) -> RankEnd:
-    error = outcome.error
-    if error is not None:
-        # it may be long, and hold what UTF-8 cannot; the whole of it is in the rank's log
-        error = error[-ERROR_CHARS:].encode("utf-8", "replace").decode("utf-8")
-    return RankEnd(rank=outcome.rank, error=error, exit_code=outcome.exit_code, hung=outcome.hung)
+        return RankError([RankEnd(rank=rank, hung=True) for rank in part.ranks])
+    return RankError([RankEnd(rank=rank, error=f"rank 0 cannot be reached: {cause}") for rank in part.ranks])

@@ -11,52 +11,41 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from harness.errors import ExecutionError
+from harness.launch.folder import RankEnd
 
 PRELOAD = ["harness.train.worker"]
 PR_SET_PDEATHSIG = 1
 GRACE_S = 3.0
 PEERS_S = 0.5
+ERROR_CHARS = 20_000
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How one rank's call ended: a value, an error text (the rank's traceback), or a dead or hung process.
+class _Answer(NamedTuple):
+    """How a rank's call ended, and what it returned."""
 
-    ``exit_code`` is None while the process lived; negative is a signal. ``hung`` means that it had to be ended.
-    """
-
-    rank: int
+    end: RankEnd
     value: Any = None
-    error: str | None = None
-    exit_code: int | None = None
-    hung: bool = False
-
-    @property
-    def ok(self) -> bool:
-        return self.error is None and self.exit_code is None and not self.hung
 
 
 class RankError(ExecutionError):
     """A call failed on at least one rank."""
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
-        self.outcomes = tuple(outcomes)
-        lines = [_describe(o) for o in outcomes if not o.ok]
-        super().__init__("; ".join(lines))
+    def __init__(self, ends: Sequence[RankEnd]) -> None:
+        self.ends = tuple(ends)
+        super().__init__("; ".join(_describe(end) for end in ends if not end.ok))
 
 
-def _describe(outcome: Outcome) -> str:
-    if outcome.error:
-        return f"rank {outcome.rank}: {outcome.error.strip().splitlines()[-1]}"
-    if outcome.hung:
-        return f"rank {outcome.rank} hung and was ended"
-    return f"rank {outcome.rank} ended with exit code {outcome.exit_code}"
+def _describe(end: RankEnd) -> str:
+    if end.error:
+        return f"rank {end.rank}: {end.error.strip().splitlines()[-1]}"
+    if end.hung:
+        return f"rank {end.rank} hung and was ended"
+    return f"rank {end.rank} ended with exit code {end.exit_code}"
 
 
 class Peers(Protocol):
@@ -122,35 +111,37 @@ class RankGroup:
         Raises:
             RankError: it failed on a rank; the group is unusable and its processes are ended.
         """
-        outcomes = self.run(function, *args, timeout_s=timeout_s)
-        if not all(o.ok for o in outcomes):
-            self.close()
-            raise RankError(outcomes)
-        return [o.value for o in outcomes]
+        return self._values_of(list(range(len(self._pipes))), function, args, timeout_s)
 
     def call_one(self, index: int, function: Callable[..., Any] | str, *args: Any, timeout_s: float = 60.0) -> Any:
         """Run ``function(*args)`` on one local rank."""
-        (outcome,) = self._run_on([index], function, args, timeout_s)
-        if not outcome.ok:
-            self.close()
-            raise RankError([outcome])
-        return outcome.value
+        (value,) = self._values_of([index], function, args, timeout_s)
+        return value
 
-    def run(self, function: Callable[..., Any] | str, *args: Any, timeout_s: float) -> list[Outcome]:
+    def run(self, function: Callable[..., Any] | str, *args: Any, timeout_s: float) -> list[RankEnd]:
         """Run ``function(*args)`` on every rank and say how each ended.
 
         Once a rank has failed, here or among the peers, the others get a few seconds to notice by themselves, then
         they are ended; so are all when ``timeout_s`` is over.
         """
-        return self._run_on(list(range(len(self._pipes))), function, args, timeout_s)
+        return [answer.end for answer in self._run_on(list(range(len(self._pipes))), function, args, timeout_s)]
+
+    def _values_of(
+        self, indices: list[int], function: Callable[..., Any] | str, args: tuple[Any, ...], timeout_s: float
+    ) -> list[Any]:
+        answers = self._run_on(indices, function, args, timeout_s)
+        if not all(answer.end.ok for answer in answers):
+            self.close()
+            raise RankError([answer.end for answer in answers])
+        return [answer.value for answer in answers]
 
     def _run_on(
         self, indices: list[int], function: Callable[..., Any] | str, args: tuple[Any, ...], timeout_s: float
-    ) -> list[Outcome]:
+    ) -> list[_Answer]:
         for index in indices:
             with contextlib.suppress(OSError):
                 self._pipes[index].send((function, args))
-        done: dict[int, Outcome] = {}
+        done: dict[int, _Answer] = {}
         deadline = time.monotonic() + timeout_s
         told = False
         while len(done) < len(indices):
@@ -163,18 +154,18 @@ class RankGroup:
             for index in waiting:
                 if self._pipes[index] in ready or self._processes[index].sentinel in ready:
                     done[index] = self._receive(index)
-            failed = not all(o.ok for o in done.values())
+            failed = not all(answer.end.ok for answer in done.values())
             if failed and not told and self._peers is not None:
                 self._peers.failed()
                 told = True
             if not ready and time.monotonic() >= deadline:
-                done.update({i: Outcome(self.first_rank + i, hung=True) for i in waiting})
+                done.update({i: _Answer(RankEnd(rank=self.first_rank + i, hung=True)) for i in waiting})
                 self._kill()
             elif failed or (self._peers is not None and self._peers.gone()):
                 deadline = min(deadline, time.monotonic() + GRACE_S)
         return [done[i] for i in indices]
 
-    def _receive(self, index: int) -> Outcome:
+    def _receive(self, index: int) -> _Answer:
         rank = self.first_rank + index
         try:
             if not self._pipes[index].poll():
@@ -182,8 +173,12 @@ class RankGroup:
             kind, payload = self._pipes[index].recv()
         except (EOFError, OSError):
             self._processes[index].join(5.0)
-            return Outcome(rank, exit_code=self._processes[index].exitcode or 0)
-        return Outcome(rank, value=payload) if kind == "value" else Outcome(rank, error=payload)
+            return _Answer(RankEnd(rank=rank, exit_code=self._processes[index].exitcode or 0))
+        if kind == "value":
+            return _Answer(RankEnd(rank=rank), payload)
+        # it may be long, and hold what UTF-8 cannot; the whole of it is in the rank's log
+        error = payload[-ERROR_CHARS:].encode("utf-8", "replace").decode("utf-8")
+        return _Answer(RankEnd(rank=rank, error=error))
 
     def _kill(self) -> None:
         """End every rank with all that it started: each leads a process group of its own."""

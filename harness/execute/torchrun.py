@@ -13,8 +13,9 @@ import time
 
 from harness.execute import network
 from harness.execute.agent import LOOPBACK, MEET_WITHIN_S, Part, find_first, no_meeting, publish, threads_per_rank
-from harness.execute.ranks import GRACE_S, Outcome, RankError
+from harness.execute.ranks import GRACE_S, RankError
 from harness.launch import folder as files
+from harness.launch.folder import RankEnd
 
 ENTRY = "harness.train.elastic"
 POLL_S = 0.5
@@ -23,12 +24,12 @@ STOP_WITHIN_S = 10.0
 _FAILED = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
 
 
-def start_by_torchrun(part: Part, limit_s: float) -> list[Outcome]:
+def start_by_torchrun(part: Part, limit_s: float) -> list[RankEnd]:
     """Ranks as children of this node's torchrun. Their exit codes are those of its summary."""
     try:
         address, interface, port = _meeting_point(part)
     except RankError as error:
-        return list(error.outcomes)
+        return list(error.ends)
     command = [
         sys.executable,
         "-m",
@@ -55,7 +56,7 @@ def start_by_torchrun(part: Part, limit_s: float) -> list[Outcome]:
             in_time = _wait(part, process, limit_s)
         finally:
             _end(process)
-    return _outcomes(part, log.read_text(encoding="utf-8", errors="replace"), process.returncode, in_time)
+    return _ends(part, log.read_text(encoding="utf-8", errors="replace"), process.returncode, in_time)
 
 
 def _meeting_point(part: Part) -> tuple[str, str, int]:
@@ -102,18 +103,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _outcomes(part: Part, log: str, code: int, in_time: bool) -> list[Outcome]:
+def _ends(part: Part, log: str, code: int, in_time: bool) -> list[RankEnd]:
     last = len(part.launch.runs) - 1
     failed = {int(rank): int(exit_code) for rank, exit_code in _FAILED.findall(log)}
-    outcomes = []
+    ends = []
     for rank in part.ranks:
         done = any(s["kind"] == "done" and s["run"] == last for s in files.read_samples(part.folder, rank))
         if done and rank not in failed:
-            outcomes.append(Outcome(rank))
+            ends.append(RankEnd(rank=rank))
         elif rank in failed:
-            outcomes.append(Outcome(rank, exit_code=failed[rank]))
+            ends.append(RankEnd(rank=rank, exit_code=failed[rank]))
         elif in_time and not failed:
-            outcomes.append(Outcome(rank, error=log[-4000:] or f"torchrun ended with exit code {code}"))
+            ends.append(RankEnd(rank=rank, error=log[-4000:] or f"torchrun ended with exit code {code}"))
         else:
-            outcomes.append(Outcome(rank, hung=True))
-    return outcomes
+            ends.append(RankEnd(rank=rank, hung=True))
+    return ends

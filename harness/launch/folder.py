@@ -19,7 +19,10 @@ from harness.store import read_model, write_atomic
 
 
 class RankEnd(Frozen):
-    """How one rank ended; all None and ``hung`` false when it finished."""
+    """How one rank ended: an error text (its traceback), or a dead or hung process; none of them when it finished.
+
+    ``exit_code`` is None while the process lived; negative is a signal. ``hung`` means that it had to be ended.
+    """
 
     rank: int
     error: str | None = None
