@@ -11,9 +11,8 @@ import click
 
 from harness.cli.cluster import cluster_options, look_at_nodes, slurm_options
 from harness.cli.machine import MachineOptions, device_options
-from harness.cli.options import cross_node_tp_option, json_option, resolve, results_option, work_options
+from harness.cli.options import WorkOptions, cross_node_tp_option, json_option, resolve, results_option, work_options
 from harness.errors import ExecutionError, UsageError
-from harness.layout.order import parse_order
 from harness.record import RunRecord
 from harness.spec import Settings
 from harness.store import SweepStore, write_atomic
@@ -29,14 +28,8 @@ from harness.store import SweepStore, write_atomic
 @results_option
 @json_option
 def calibrate(
-    model: str | None,
-    batch: int | None,
-    seq_len: int | None,
-    ranks: int | None,
-    device: str,
-    layout_texts: tuple[str, ...],
-    use_gpus: str | None,
-    order: str,
+    wanted: WorkOptions,
+    machine: MachineOptions,
     allow_cross_node_tp: bool,
     run_timeout: float,
     name: str | None,
@@ -65,9 +58,8 @@ def calibrate(
     slurm, topology = slurm_options(cluster), None
     name = checked_name(name) or f"{datetime.now(UTC):%Y%m%d-%H%M%S}-calibration"
     if slurm is not None:
-        topology, slurm = look_at_nodes(results / name, slurm, device, ranks)
-    machine = MachineOptions(use_gpus=use_gpus, order=parse_order(order))
-    work = resolve(model, batch, seq_len, ranks, device, layout_texts, machine, topology)
+        topology, slurm = look_at_nodes(results / name, slurm, wanted)
+    work = resolve(wanted, machine, topology)
     plan = make_plan(
         topology=work.topology,
         ranks=work.ranks,
@@ -77,7 +69,7 @@ def calibrate(
         name=name,
         command=["meshsweep", *sys.argv[1:]],
         allow_cross_node_tp=allow_cross_node_tp,
-        env=rank_env(work, use_gpus, topology),
+        env=rank_env(work, machine.use_gpus, topology),
     )
     store = SweepStore.create(results, plan.model_copy(update={"slurm": slurm, "calibrate": "only"}))
     click.echo(f"sweep {plan.name} in {store.folder}", err=True)

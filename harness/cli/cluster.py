@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 
-from harness.cli.machine import Decorated
+from harness.cli.machine import Decorated, declared
+from harness.cli.options import WorkOptions
 from harness.errors import StoreError, UsageError
 from harness.slurm.profile import SlurmOptions, read_profile
 from harness.store import write_atomic
@@ -31,7 +32,8 @@ DETACHED_LOG = "detached.log"
 def cluster_options(command: Decorated) -> Decorated:
     """--cluster and what goes with it."""
     slurm_only = "With --cluster slurm: "
-    for option in reversed(
+    return declared(
+        command,
         (
             click.option("--cluster", type=click.Choice(["local", "slurm"]), default="local", show_default=True),
             click.option(
@@ -64,10 +66,8 @@ def cluster_options(command: Decorated) -> Decorated:
                 help="Keep what NCCL or gloo says of its communicators, a log a rank and cell, and report transports.",
             ),
             click.option("--detach", is_flag=True, help="Go on in the background; print the sweep's name and return."),
-        )
-    ):
-        command = option(command)
-    return command
+        ),
+    )
 
 
 def slurm_options(values: Mapping[str, Any]) -> SlurmOptions | None:
@@ -104,20 +104,20 @@ def default_name(model: str | None, options: SlurmOptions | None) -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{what}-n{options.nodes if options else 1}"
 
 
-def probed(folder: Path, options: SlurmOptions, device: str, ranks: int | None) -> tuple[Topology, SlurmOptions]:
+def probed(folder: Path, options: SlurmOptions, wanted: WorkOptions) -> tuple[Topology, SlurmOptions]:
     """The nodes that a probe job found, and the options with their names where one node is not like another."""
     write_atomic(folder / COMMAND, json.dumps(click.get_current_context().params, default=str))
-    return look_at_nodes(folder, options, device, ranks)
+    return look_at_nodes(folder, options, wanted)
 
 
-def look_at_nodes(folder: Path, options: SlurmOptions, device: str, ranks: int | None) -> tuple[Topology, SlurmOptions]:
+def look_at_nodes(folder: Path, options: SlurmOptions, wanted: WorkOptions) -> tuple[Topology, SlurmOptions]:
     """The same for a command that is simply given again where it was cut short."""
     from harness.execute.probe import probe
 
     (folder / CANCEL).unlink(missing_ok=True)
     click.echo(f"sweep {folder.name}: a probe job looks at {options.nodes} nodes", err=True)
-    slots = None if ranks is None or device == "cuda" else -(-ranks // options.nodes)
-    found = probe(folder / "probe", folder.name, options, device, slots, stop=(folder / CANCEL).exists)
+    slots = None if wanted.ranks is None or wanted.device == "cuda" else -(-wanted.ranks // options.nodes)
+    found = probe(folder / "probe", folder.name, options, wanted.device, slots, stop=(folder / CANCEL).exists)
     for node in found.nodes:
         click.echo(f"  {node.host}: {len(node.devices)} {node.devices[0].name or node.devices[0].kind}", err=True)
     for line in speed_lines(found.measured):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,11 @@ from typing import Any
 import click
 
 from harness.errors import UsageError
-from harness.execute.here import CPU_RANKS, device_kind, this_machine
 from harness.layout import AXES
 from harness.layout.order import parse_order
 from harness.layout.subset import described, filled
 from harness.topology import cpulist
 from harness.topology.model import Topology
-
-__all__ = [
-    "CPU_RANKS",
-    "MachineOptions",
-    "device_kind",
-    "device_options",
-    "given_topology",
-    "machine_options",
-    "this_machine",
-]
 
 Decorated = Callable[..., Any]
 
@@ -46,46 +36,66 @@ class MachineOptions:
         return bool(self.files) or self.nodes is not None or self.gpus_per_node is not None
 
 
-def machine_options(command: Decorated) -> Decorated:
-    """--from --nodes --gpus-per-node, and those of ``device_options``."""
-    for option in reversed(
-        (
-            click.option(
-                "--from",
-                "files",
-                multiple=True,
-                type=click.Path(path_type=Path),
-                metavar="FILE",
-                help="Saved listings of another machine; repeat for more.",
-            ),
-            click.option("--nodes", type=click.IntRange(1), metavar="N", help="Describe a cluster of N alike nodes."),
-            click.option("--gpus-per-node", type=click.IntRange(1), metavar="G", help="GPUs of each such node."),
-        )
-    ):
-        command = option(command)
-    return device_options(command)
+def gathered(command: Decorated, into: str, kind: Callable[..., object], names: Sequence[str]) -> Decorated:
+    """``command``, to which the options ``names`` come as one value, ``kind(**options)``, in its parameter ``into``."""
+
+    @functools.wraps(command)
+    def with_value(**options: Any) -> Any:
+        chosen = {name: options.pop(name) for name in names}
+        return command(**{into: kind(**chosen)}, **options)
+
+    return with_value
 
 
-def device_options(command: Decorated) -> Decorated:
-    """--use-gpus --order."""
-    for option in reversed(
-        (
-            click.option("--use-gpus", metavar="LIST", help="Only these: 0-3,5 on every node, or node1:0-3,node2:0-3."),
-            click.option(
-                "--order",
-                default=",".join(AXES),
-                show_default=True,
-                metavar="AXES",
-                help="Axes outermost first; the last one runs fastest over devices.",
-            ),
-        )
-    ):
+_DEVICES = (
+    click.option("--use-gpus", metavar="LIST", help="Only these: 0-3,5 on every node, or node1:0-3,node2:0-3."),
+    click.option(
+        "--order",
+        default=",".join(AXES),
+        show_default=True,
+        metavar="AXES",
+        help="Axes outermost first; the last one runs fastest over devices.",
+    ),
+)
+_MACHINES = (
+    click.option(
+        "--from",
+        "--topology",
+        "files",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Saved listings of another machine; repeat for more.",
+    ),
+    click.option("--nodes", type=click.IntRange(1), metavar="N", help="Describe a cluster of N alike nodes."),
+    click.option("--gpus-per-node", type=click.IntRange(1), metavar="G", help="GPUs of each such node."),
+)
+
+
+def declared(command: Decorated, options: Sequence[Decorated]) -> Decorated:
+    """``command`` with ``options``, which its help lists in this order."""
+    for option in reversed(options):
         command = option(command)
     return command
 
 
+def machine_options(command: Decorated) -> Decorated:
+    """--from --nodes --gpus-per-node --use-gpus --order, as ``machine: MachineOptions``."""
+    names = ("files", "nodes", "gpus_per_node", "use_gpus", "order")
+    return declared(gathered(command, "machine", make_options, names), (*_MACHINES, *_DEVICES))
+
+
+def device_options(command: Decorated) -> Decorated:
+    """--use-gpus --order, as ``machine: MachineOptions``."""
+    return declared(gathered(command, "machine", make_options, ("use_gpus", "order")), _DEVICES)
+
+
 def make_options(
-    files: tuple[Path, ...], nodes: int | None, gpus_per_node: int | None, use_gpus: str | None, order: str
+    use_gpus: str | None,
+    order: str,
+    files: tuple[Path, ...] = (),
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
 ) -> MachineOptions:
     """The options as one value.
 

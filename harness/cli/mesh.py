@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from harness.cli.machine import CPU_RANKS, MachineOptions, gap_notes, given_topology, machine_options, make_options
+from harness.cli.machine import MachineOptions, gap_notes, given_topology, machine_options
 from harness.cli.options import json_option
 from harness.errors import UsageError
+from harness.execute.here import CPU_RANKS
 from harness.topology.model import Topology
 
 CONTRACT = "mesh.toml"
@@ -30,11 +31,7 @@ def mesh() -> None:
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
 def init(
-    files: tuple[Path, ...],
-    nodes: int | None,
-    gpus_per_node: int | None,
-    use_gpus: str | None,
-    order: str,
+    machine: MachineOptions,
     signature: str | None,
     name: str,
     any_host: bool,
@@ -51,17 +48,15 @@ def init(
       meshsweep mesh init --nodes 2 --gpus-per-node 4 --any-host --out two-by-four.toml
     """
     from harness.layout import parse_mesh
-    from harness.layout.subset import grouped
-    from harness.layout.subset import use_gpus as chosen
+    from harness.layout.subset import grouped, use_gpus
     from harness.mesh import contract_mesh, contract_toml, make_contract
     from harness.mesh.show import contract_text
     from harness.store import write_atomic
 
     if out.exists() and not force:
         raise UsageError(f"{out} exists; give another --out, or --force to replace it")
-    machine = make_options(files, nodes, gpus_per_node, use_gpus, order)
     topology = _machine(machine)
-    topology = grouped(topology) if use_gpus is None else chosen(topology, use_gpus)
+    topology = grouped(topology) if machine.use_gpus is None else use_gpus(topology, machine.use_gpus)
     shape = parse_mesh(signature) if signature else contract_mesh(topology)
     contract = make_contract(topology, shape, machine.order, name=name, any_host=any_host)
     write_atomic(out, contract_toml(contract))
@@ -71,7 +66,7 @@ def init(
         if indices != list(range(len(indices))):
             visible = ",".join(map(str, indices))
             click.echo(f"note: {host.host} needs CUDA_VISIBLE_DEVICES={visible}", err=as_json)
-    for note in gap_notes(topology) if use_gpus is None else ():
+    for note in gap_notes(topology) if machine.use_gpus is None else ():
         click.echo(f"note: {note}", err=as_json)
     click.echo(f"\nwrote {out}; put it under version control", err=as_json)
     if as_json:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import click
 
-from harness.cli.machine import Decorated, MachineOptions, device_kind, given_topology, this_machine
+from harness.cli.machine import Decorated, MachineOptions, declared, gathered, given_topology
+from harness.execute.here import device_kind, this_machine
 from harness.layout import STRATEGIES, LayoutOptions, LayoutRequest, parse_layout
 from harness.layout.candidates import default_requests, with_order
 from harness.layout.subset import first_devices, use_gpus
@@ -19,47 +20,68 @@ from harness.workload import PRESETS, Workload, make_workload
 RESULTS = "results"
 
 
+@dataclass(frozen=True)
+class WorkOptions:
+    """What to train, on how many ranks of which kind, and the layouts to try, before anything is detected."""
+
+    model: str | None = None
+    batch: int | None = None
+    seq_len: int | None = None
+    ranks: int | None = None
+    device: str = "auto"
+    layout_texts: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> tuple[LayoutRequest, ...]:
+        """The layouts that were named.
+
+        Raises:
+            UsageError: a text is no layout.
+        """
+        return tuple(parse_layout(text) for texts in self.layout_texts for text in texts.split(",") if text.strip())
+
+
+_WORK = (
+    click.option(
+        "--model",
+        metavar="NAME",
+        help=f"{', '.join(PRESETS)}, or package.module:function. Default: tiny on CPUs, else 1b.",
+    ),
+    click.option(
+        "--batch",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Global batch, samples a step. Default: 8 on CPUs, else one a GPU.",
+    ),
+    click.option(
+        "--seq-len",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Tokens a sample. Default: 64 on CPUs, else 2048.",
+    ),
+    click.option("--ranks", type=click.IntRange(1), metavar="N", help="Ranks; default every GPU, or 4 on CPU."),
+    click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        show_default=True,
+        help="auto takes GPUs where there are any.",
+    ),
+    click.option(
+        "--layouts",
+        "layout_texts",
+        multiple=True,
+        metavar="LIST",
+        help="What to try: strategy[:mesh][+option=value], e.g. ddp,hsdp:r2s2,fsdp+precision=bf16. Strategies: "
+        f"{', '.join(STRATEGIES)}. Options: {', '.join(LayoutOptions.model_fields)}. Default: every legal one.",
+    ),
+)
+
+
 def work_options(command: Decorated) -> Decorated:
-    """--model --batch --seq-len --ranks --device --layouts."""
-    for option in reversed(
-        (
-            click.option(
-                "--model",
-                metavar="NAME",
-                help=f"{', '.join(PRESETS)}, or package.module:function. Default: tiny on CPUs, else 1b.",
-            ),
-            click.option(
-                "--batch",
-                type=click.IntRange(1),
-                metavar="N",
-                help="Global batch, samples a step. Default: 8 on CPUs, else one a GPU.",
-            ),
-            click.option(
-                "--seq-len",
-                type=click.IntRange(1),
-                metavar="N",
-                help="Tokens a sample. Default: 64 on CPUs, else 2048.",
-            ),
-            click.option("--ranks", type=click.IntRange(1), metavar="N", help="Ranks; default every GPU, or 4 on CPU."),
-            click.option(
-                "--device",
-                type=click.Choice(["auto", "cpu", "cuda"]),
-                default="auto",
-                show_default=True,
-                help="auto takes GPUs where there are any.",
-            ),
-            click.option(
-                "--layouts",
-                "layout_texts",
-                multiple=True,
-                metavar="LIST",
-                help="What to try: strategy[:mesh][+option=value], e.g. ddp,hsdp:r2s2,fsdp+precision=bf16. Strategies: "
-                f"{', '.join(STRATEGIES)}. Options: {', '.join(LayoutOptions.model_fields)}. Default: every legal one.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    """--model --batch --seq-len --ranks --device --layouts, as ``wanted: WorkOptions``."""
+    names = [field.name for field in fields(WorkOptions)]
+    return declared(gathered(command, "wanted", WorkOptions, names), _WORK)
 
 
 def results_option(command: Decorated) -> Decorated:
@@ -91,16 +113,7 @@ class Work:
     requests: tuple[LayoutRequest, ...]
 
 
-def resolve(
-    model: str | None,
-    batch: int | None,
-    seq_len: int | None,
-    ranks: int | None,
-    device: str,
-    layout_texts: tuple[str, ...],
-    machine: MachineOptions,
-    probed: Topology | None = None,
-) -> Work:
+def resolve(wanted: WorkOptions, machine: MachineOptions, probed: Topology | None = None) -> Work:
     """Fill in defaults from the machine: on CPUs 4 ranks of ``tiny``, else every GPU and ``1b``.
 
     Only the devices that are used are in its topology. ``probed``: the nodes of a cluster, instead of this machine.
@@ -110,16 +123,18 @@ def resolve(
     """
     # a user's model is looked for in the current folder, as `python -m` would
     sys.path.insert(0, str(Path.cwd()))
-    requests = tuple(parse_layout(text) for texts in layout_texts for text in texts.split(",") if text.strip())
-    topology = probed or (given_topology(machine) if machine.described else this_machine(device, ranks))
+    named = wanted.requests
+    topology = probed or (given_topology(machine) if machine.described else this_machine(wanted.device, wanted.ranks))
     if machine.use_gpus is not None:
         topology = use_gpus(topology, machine.use_gpus)
-    topology = first_devices(topology, ranks or topology.device_count)
+    topology = first_devices(topology, wanted.ranks or topology.device_count)
     count, kind = topology.device_count, device_kind(topology)
-    requests = with_order(requests or default_requests(count), machine.order)
+    requests = with_order(named or default_requests(count), machine.order)
     small = kind == "cpu"
     workload = make_workload(
-        model or ("tiny" if small else "1b"), batch or (8 if small else count), seq_len or (64 if small else 2048)
+        wanted.model or ("tiny" if small else "1b"),
+        wanted.batch or (8 if small else count),
+        wanted.seq_len or (64 if small else 2048),
     )
     return Work(topology, Ranks(device=kind, per_node=topology.devices_per_node), workload, requests)
 

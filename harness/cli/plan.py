@@ -10,13 +10,12 @@ import click
 
 from harness.accelerators import ACCELERATORS
 from harness.accelerators import accelerator as find
-from harness.cli.machine import given_topology, machine_options, make_options
-from harness.cli.options import cross_node_tp_option, json_option, results_option, work_options
+from harness.cli.machine import MachineOptions, given_topology, machine_options
+from harness.cli.options import WorkOptions, cross_node_tp_option, json_option, results_option, work_options
 from harness.errors import UsageError
-from harness.layout import LayoutRequest, get_strategy, parse_layout
+from harness.layout import LayoutRequest, get_strategy
 from harness.layout.candidates import default_requests, with_order
-from harness.layout.subset import described, first_devices
-from harness.layout.subset import use_gpus as chosen_gpus
+from harness.layout.subset import described, first_devices, use_gpus
 from harness.topology.model import Topology
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 @click.command()
 @work_options
 @machine_options
-@click.option(
-    "--topology", "topology_file", type=click.Path(path_type=Path), metavar="FILE", help="Same as --from FILE."
-)
 @click.option("--gpu", metavar="NAME", help=f"Accelerator: {', '.join(a.key for a in ACCELERATORS)}.")
 @click.option(
     "--precision", type=click.Choice(["bf16", "fp32"]), default="bf16", show_default=True, help="Of every layout."
@@ -76,18 +72,8 @@ if TYPE_CHECKING:
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw step times and memory.")
 @json_option
 def plan(
-    model: str | None,
-    batch: int | None,
-    seq_len: int | None,
-    ranks: int | None,
-    device: str,
-    layout_texts: tuple[str, ...],
-    files: tuple[Path, ...],
-    nodes: int | None,
-    gpus_per_node: int | None,
-    use_gpus: str | None,
-    order: str,
-    topology_file: Path | None,
+    wanted: WorkOptions,
+    machine: MachineOptions,
     gpu: str | None,
     precision: str,
     activation_checkpointing: str,
@@ -121,22 +107,19 @@ def plan(
     from harness.workload import make_workload
 
     if sweep is not None:
-        return _grow(results, sweep, nodes, gpu, nic_gbit_per_s, calibration_file, as_json)
-    if device == "cpu":
+        return _grow(results, sweep, machine.nodes, gpu, nic_gbit_per_s, calibration_file, as_json)
+    if wanted.device == "cpu":
         raise UsageError("plan predicts accelerators only; leave --device out and give --gpu")
-    options = make_options((*files, topology_file) if topology_file else files, nodes, gpus_per_node, use_gpus, order)
-    topology = given_topology(options) if options.described else described(1, ranks or 8)
-    if use_gpus is not None:
-        topology = chosen_gpus(topology, use_gpus)
-    topology = first_devices(topology, ranks or topology.device_count)
+    topology = given_topology(machine) if machine.described else described(1, wanted.ranks or 8)
+    if machine.use_gpus is not None:
+        topology = use_gpus(topology, machine.use_gpus)
+    topology = first_devices(topology, wanted.ranks or topology.device_count)
     count = topology.device_count
-    texts = [text for some in layout_texts for text in some.split(",") if text.strip()]
-    given = tuple(parse_layout(text) for text in texts) or default_requests(count)
-    requests = with_order(_with_options(given, precision, compiled), options.order)
-    machine = _machine(topology, gpu, nic_gbit_per_s, storage_gb_per_s, bandwidth_file, calibration_file)
-    workload = make_workload(model or "1b", batch or count, seq_len or 2048)
+    given = wanted.requests or default_requests(count)
+    requests = with_order(_with_options(given, precision, compiled), machine.order)
+    workload = make_workload(wanted.model or "1b", wanted.batch or count, wanted.seq_len or 2048)
     found = forecast(
-        machine,
+        _rated(topology, gpu, nic_gbit_per_s, storage_gb_per_s, bandwidth_file, calibration_file),
         workload,
         requests,
         activation_checkpointing,  # type: ignore[arg-type]
@@ -150,7 +133,7 @@ def plan(
         write_atomic(plot, to_png(draw_forecast(found)))
     click.echo(forecast_csv(found) if as_csv else forecast_text(found), err=as_json)
     if traced:
-        found = with_traces(found, every=bool(layout_texts))
+        found = with_traces(found, every=bool(wanted.layout_texts))
         click.echo("\n" + traced_text(found.traced), err=as_json or as_csv)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
@@ -199,7 +182,7 @@ def _with_options(requests: tuple[LayoutRequest, ...], precision: str, compiled:
     return tuple(changed)
 
 
-def _machine(
+def _rated(
     topology: Topology,
     gpu: str | None,
     nic_gbit: float | None,

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +25,7 @@ from harness.cli.cluster import (
 from harness.cli.machine import MachineOptions, device_options
 from harness.cli.options import (
     Work,
+    WorkOptions,
     cross_node_tp_option,
     json_option,
     resolve,
@@ -31,9 +33,9 @@ from harness.cli.options import (
     sweep_folder,
     work_options,
 )
+from harness.cli.settings import settings_options
 from harness.cli.show import show_report
 from harness.errors import UsageError
-from harness.layout.order import parse_order
 from harness.slurm.profile import SlurmOptions
 from harness.spec import Calibrate, Settings, SweepPlan
 from harness.store import SweepStore
@@ -43,8 +45,6 @@ from harness.sweep.prune import earlier_failures
 if TYPE_CHECKING:
     from harness.compare import Comparison
     from harness.topology.model import Topology
-
-_DEFAULTS = Settings()
 
 
 @click.command()
@@ -59,46 +59,7 @@ _DEFAULTS = Settings()
     metavar="FILE",
     help="Mesh contract (see 'meshsweep mesh'): only its shape is run, and every rank checks it.",
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_DEFAULTS.rounds,
-    show_default=True,
-    help="Rounds of timing, each in fresh processes.",
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_DEFAULTS.timed_steps,
-    show_default=True,
-    help="Timed steps of each layout in a round.",
-)
-@click.option(
-    "--warmup-min",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_DEFAULTS.warmup_min_steps,
-    show_default=True,
-    help="Fewest warm-up steps before a layout can count as steady.",
-)
-@click.option(
-    "--warmup-max",
-    type=click.IntRange(1),
-    metavar="N",
-    default=_DEFAULTS.warmup_max_steps,
-    show_default=True,
-    help="Warm-up steps after which timing starts, steady or not.",
-)
-@click.option(
-    "--gate-steps",
-    type=click.IntRange(10),
-    metavar="N",
-    default=_DEFAULTS.gate_steps,
-    show_default=True,
-    help="Steps compared with the reference.",
-)
+@settings_options
 @click.option(
     "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Of weights and of tokens."
 )
@@ -113,58 +74,22 @@ _DEFAULTS = Settings()
 @click.option(
     "--no-prune", is_flag=True, help="Run also what cannot fit, by prediction or after an earlier out-of-memory."
 )
-@click.option(
-    "--exposure-steps",
-    type=click.IntRange(0),
-    metavar="N",
-    default=_DEFAULTS.exposure_steps,
-    show_default=True,
-    help="Untimed steps with and without communication, to see what it adds; 0: none.",
-)
 @click.option("--calibrate", is_flag=True, help="Time the links under the layouts before all else.")
-@click.option("--no-checkpoint", is_flag=True, help="Do not measure checkpoints.")
-@click.option("--keep-checkpoints", is_flag=True, help="Keep the checkpoints that are measured.")
-@click.option(
-    "--run-timeout", type=float, default=_DEFAULTS.run_timeout_s, show_default=True, metavar="S", help="Limit of a run."
-)
-@click.option(
-    "--collective-timeout",
-    type=float,
-    default=_DEFAULTS.collective_timeout_s,
-    show_default=True,
-    metavar="S",
-    help="How long a rank waits for others in a collective.",
-)
 @click.option("--name", help="The sweep's name; default from date, model and world size.")
 @results_option
 @click.option("--dry-run", is_flag=True, help="Print what would run; write nothing.")
 @json_option
 def run(
-    model: str | None,
-    batch: int | None,
-    seq_len: int | None,
-    ranks: int | None,
-    device: str,
-    layout_texts: tuple[str, ...],
-    use_gpus: str | None,
-    order: str,
+    wanted: WorkOptions,
+    machine: MachineOptions,
     allow_cross_node_tp: bool,
     contract_file: Path | None,
-    rounds: int,
-    steps: int,
-    warmup_min: int,
-    warmup_max: int,
-    gate_steps: int,
+    settings: Settings,
     seed: int,
     design: Literal["auto", "alternated", "blocks", "launches"],
     exhaustive: bool,
     no_prune: bool,
-    exposure_steps: int,
     calibrate: bool,
-    no_checkpoint: bool,
-    keep_checkpoints: bool,
-    run_timeout: float,
-    collective_timeout: float,
     name: str | None,
     results: Path,
     dry_run: bool,
@@ -185,36 +110,25 @@ def run(
     from harness.mesh import read_contract
 
     contract = read_contract(contract_file) if contract_file else None
-    axes = parse_order(order) if contract is None else contract.order
-    machine = MachineOptions(use_gpus=use_gpus, order=axes)
+    if contract is not None:
+        machine = replace(machine, order=contract.order)
     slurm, topology = slurm_options(cluster), None
     name = checked_name(name)
     if slurm is not None or cluster["detach"]:
-        name = name or default_name(model, slurm)
+        name = name or default_name(wanted.model, slurm)
     if name is not None and cluster["detach"]:
         return _detached(name, results, as_json)
     if slurm is not None and name is not None:
         if dry_run:
             return _show_probe(results / name, slurm)
-        topology, slurm = probed(results / name, slurm, device, ranks)
-    work = resolve(model, batch, seq_len, ranks, device, layout_texts, machine, topology)
+        topology, slurm = probed(results / name, slurm, wanted)
+    work = resolve(wanted, machine, topology)
     plan = make_plan(
         topology=work.topology,
         ranks=work.ranks,
         workload=work.workload,
         requests=work.requests,
-        settings=_settings(
-            rounds=rounds,
-            timed_steps=steps,
-            warmup_min_steps=warmup_min,
-            warmup_max_steps=warmup_max,
-            gate_steps=gate_steps,
-            exposure_steps=exposure_steps,
-            checkpoint=not no_checkpoint,
-            keep_checkpoints=keep_checkpoints,
-            run_timeout_s=run_timeout,
-            collective_timeout_s=collective_timeout,
-        ),
+        settings=settings,
         seed=seed,
         design=design,
         race=not exhaustive,
@@ -224,7 +138,7 @@ def run(
         command=["meshsweep", *sys.argv[1:]],
         allow_cross_node_tp=allow_cross_node_tp,
         contract=contract,
-        env=rank_env(work, use_gpus, topology),
+        env=rank_env(work, machine.use_gpus, topology),
     )
     calibrating: Calibrate = "first" if calibrate else "never"
     more = {"slurm": slurm, "debug_comms": bool(cluster["debug_comms"]), "calibrate": calibrating}
@@ -322,16 +236,6 @@ def rank_env(work: Work, use_gpus: str | None, probed_nodes: Topology | None) ->
             raise UsageError("--use-gpus names other devices on each node; on a cluster name the same on all, or 0-N")
     env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, chosen[0][1]))
     return env
-
-
-def _settings(**values: object) -> Settings:
-    from pydantic import ValidationError
-
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{first['loc'][0]}={first['input']}: {first['msg']}") from None
 
 
 def checked_name(name: str | None) -> str | None:

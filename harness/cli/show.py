@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.cluster import waiting_text, without_plan
-from harness.cli.machine import gap_notes, machine_options, make_options
-from harness.cli.options import cross_node_tp_option, json_option, resolve, results_option, sweep_folder, work_options
+from harness.cli.machine import MachineOptions, gap_notes, machine_options
+from harness.cli.options import (
+    WorkOptions,
+    cross_node_tp_option,
+    json_option,
+    resolve,
+    results_option,
+    sweep_folder,
+    work_options,
+)
 from harness.errors import UsageError
 from harness.topology.model import Topology
 
@@ -70,17 +78,8 @@ def _without_cells(sweep: str, as_json: bool) -> int:
 @cross_node_tp_option
 @json_option
 def layouts(
-    model: str | None,
-    batch: int | None,
-    seq_len: int | None,
-    ranks: int | None,
-    device: str,
-    layout_texts: tuple[str, ...],
-    files: tuple[Path, ...],
-    nodes: int | None,
-    gpus_per_node: int | None,
-    use_gpus: str | None,
-    order: str,
+    wanted: WorkOptions,
+    machine: MachineOptions,
     allow_cross_node_tp: bool,
     as_json: bool,
 ) -> int:
@@ -95,8 +94,7 @@ def layouts(
     from harness.cli.tables import placements_json, placements_text
     from harness.layout.candidates import candidates
 
-    machine = make_options(files, nodes, gpus_per_node, use_gpus, order)
-    work = resolve(model, batch, seq_len, ranks, device, layout_texts, machine)
+    work = resolve(wanted, machine)
     found = candidates(
         work.requests,
         work.workload,
@@ -104,7 +102,7 @@ def layouts(
         work.topology,
         allow_cross_node_tp=allow_cross_node_tp,
     )
-    if use_gpus is None:
+    if machine.use_gpus is None:
         found = found._replace(notes=found.notes + gap_notes(work.topology))
     click.echo(placements_text(found), err=as_json)
     if as_json:
