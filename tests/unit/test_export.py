@@ -68,11 +68,21 @@ def test_torchtitan_sections_say_the_same_in_python_and_toml() -> None:
     assert found["training"]["mixed_precision_param"] == "bfloat16"
     tree = ast.parse(export("torchtitan", target("hsdp_tp:r2s2t2+precision=bf16")).text)
     set_to = {
-        (a.targets[0].value.attr, a.targets[0].attr): ast.literal_eval(a.value)  # type: ignore[attr-defined]
+        tuple(ast.unparse(a.targets[0]).split(".")[1:]): ast.literal_eval(a.value)
         for a in ast.walk(tree)
         if isinstance(a, ast.Assign)
     }
+    # a policy there, a mode by name here
+    assert found.pop("activation_checkpoint") == {"mode": "none"} and set_to.pop(("activation_checkpoint",)) is None
     assert set_to == {(section, name): value for section, fields in found.items() for name, value in fields.items()}
+
+
+@pytest.mark.parametrize(("mode", "policy"), [("selective", "SelectiveAC"), ("full", "FullAC")])
+def test_torchtitan_gets_activation_checkpointing_as_a_policy(mode: str, policy: str) -> None:
+    made = target(f"fsdp:s8+activation_checkpointing={mode}")
+    text = export("torchtitan", made).text
+    assert f"import {policy}\n" in text and f"config.activation_checkpoint = {policy}.Config()\n" in text
+    assert tomllib.loads(export("torchtitan-toml", made).text)["activation_checkpoint"] == {"mode": mode}
 
 
 @pytest.mark.parametrize(
@@ -81,8 +91,10 @@ def test_torchtitan_sections_say_the_same_in_python_and_toml() -> None:
         ("ddp:r8", {"stage": 0}),
         ("fsdp:s8", {"stage": 3}),
         ("fsdp:s8+reshard_after_forward=false", {"stage": 2}),
-        ("hsdp:r2s4", {"stage": 3, "mics_shard_size": 4}),
-        ("fsdp_tp:s4t2", {"stage": 2}),
+        ("hsdp:r2s4", {"stage": 3, "zero_hpz_partition_size": 4}),
+        ("hsdp:r2s4+reshard_after_forward=false", {"stage": 2}),
+        ("fsdp_tp:s4t2", {"stage": 3}),
+        ("hsdp_tp:r2s2t2", {"stage": 3}),
     ],
 )
 def test_deepspeed_takes_the_nearest_stage(text: str, zero: dict[str, int]) -> None:
@@ -93,7 +105,7 @@ def test_deepspeed_takes_the_nearest_stage(text: str, zero: dict[str, int]) -> N
     assert found["train_batch_size"] == 16
     assert found["train_micro_batch_size_per_gpu"] == 16 // made.mesh.dp
     assert found.get("tensor_parallel") == ({"autotp_size": 2} if "_tp" in text else None)
-    assert any("AutoTP" in lost for lost in file.lost) == ("_tp" in text)
+    assert any("data-parallel ranks" in lost for lost in file.lost) == ("hsdp" in text)
 
 
 def test_megatron_and_vllm_have_the_degrees() -> None:

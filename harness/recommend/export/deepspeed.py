@@ -9,24 +9,22 @@ from harness.recommend.export.target import File, Target, order_lost
 
 
 def as_json(target: Target) -> File:
-    """Stage 0 for DDP, 2 where parameters stay whole after forward, else 3; HSDP as MiCS, which is ZeRO 3 in groups.
+    """Stage 0 for DDP, 2 where parameters stay whole after forward, else 3; HSDP as ZeRO 3 with hpZ.
 
-    Stages as in Rajbhandari et al. 2020 (ZeRO); MiCS in Zhang et al. 2022. ``autotp_size`` works with stages 0 to 2.
+    Stages as in Rajbhandari et al. 2020 (ZeRO); hpZ, a second copy of the parameters sharded within a group, in Wang et
+    al. 2023 (ZeRO++). MiCS, which was HSDP itself, is no longer in DeepSpeed, and its key is refused.
     """
     mesh, options = target.mesh, target.options
     stage = 0
     if target.sharded:
         stage = 3 if options.reshard_after_forward else 2
     lost = list(order_lost(target))
-    if mesh.tp > 1 and stage == 3:
-        stage = 2
-        lost.append("sharded parameters: AutoTP goes with ZeRO 2 at most, so each rank holds its tp part whole")
     zero: dict[str, Any] = {"stage": stage}
-    if stage == 3 and mesh.dp_replicate > 1:
-        zero["mics_shard_size"] = mesh.dp_shard
-        lost.append("nothing of HSDP, if the model is built under deepspeed.zero.MiCS_Init; else it is ZeRO 3 over all")
-    elif stage in (1, 2) and mesh.dp_replicate > 1:
+    if stage and mesh.dp_replicate > 1:
         lost.append(f"shards of {mesh.dp_shard}: ZeRO {stage} shards over all {mesh.dp} data-parallel ranks")
+        if stage == 3 and mesh.tp == 1:  # its groups are neighbours in the world, which with tp are tp's
+            zero["zero_hpz_partition_size"] = mesh.dp_shard
+            lost[-1] += f"; backward gathers within {mesh.dp_shard} (hpZ), for a second copy of the parameters"
     if options.cpu_offload and stage:
         zero["offload_optimizer"] = {"device": "cpu"}
         if stage == 3:

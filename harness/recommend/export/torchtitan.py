@@ -1,6 +1,7 @@
 """torchtitan: a Python configuration function, as it has used since February 2026, and the TOML of versions before.
 
-Fields as in torchtitan's ``ParallelismConfig``, ``TrainingConfig`` and ``ActivationCheckpointConfig``.
+Fields as in torchtitan's ``ParallelismConfig`` and ``TrainingConfig``. Activation checkpointing is a policy of its own
+class since 0.3, a mode by name before.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from typing import Any
 
 from harness.recommend.export.target import File, Target, comments, lost_lines, order_lost
 
+_POLICIES = {"selective": "SelectiveAC", "full": "FullAC"}
+
 
 def fields(target: Target) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Section -> field -> value, and what is lost."""
+    """Section -> field -> value, and what is lost. Activation checkpointing is not among them."""
     mesh, options = target.mesh, target.options
     parallelism: dict[str, Any] = {
         "data_parallel_replicate_degree": mesh.dp_replicate,
@@ -43,7 +46,6 @@ def fields(target: Target) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
     sections = {
         "parallelism": parallelism,
         "training": training,
-        "activation_checkpoint": {"mode": options.activation_checkpointing},
         "compile": {"enable": options.compile},
     }
     return sections, tuple(lost)
@@ -52,11 +54,14 @@ def fields(target: Target) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
 def as_python(target: Target) -> File:
     """A function that sets the fields of any complete ``Trainer.Config``."""
     sections, lost = fields(target)
-    body = "\n".join(
-        f"    config.{section}.{name} = {value!r}"
-        for section, found in sections.items()
-        for name, value in found.items()
-    )
+    lines = [
+        f"config.{section}.{name} = {value!r}" for section, found in sections.items() for name, value in found.items()
+    ]
+    policy = _POLICIES.get(target.options.activation_checkpointing)
+    lines.append(f"config.activation_checkpoint = {f'{policy}.Config()' if policy else None}")
+    if policy:
+        lines.insert(0, f"from torchtitan.distributed.activation_checkpoint import {policy}\n")
+    body = "\n".join(f"    {line}" for line in lines)
     head = comments(
         [
             f"{target.title}.",
@@ -77,6 +82,7 @@ def as_python(target: Target) -> File:
 def as_toml(target: Target) -> File:
     """Sections for a job file."""
     sections, lost = fields(target)
+    sections["activation_checkpoint"] = {"mode": target.options.activation_checkpointing}
     lines = [comments([f"{target.title}.", "For torchtitan before the Python configurations.", *lost_lines(lost)])]
     for section, found in sections.items():
         lines += [f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in found.items()), ""]
