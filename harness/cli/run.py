@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -120,7 +121,7 @@ def run(
         return _detached(name, results, as_json)
     if slurm is not None and name is not None:
         if dry_run:
-            return _show_probe(results / name, slurm)
+            return _show_probe(results / name, slurm, as_json)
         topology, slurm = probed(results / name, slurm, wanted)
     work = resolve(wanted, machine, topology)
     plan = make_plan(
@@ -171,12 +172,14 @@ def resume(sweep: str | None, results: Path, as_json: bool) -> int:
 @click.command()
 @click.argument("sweep", required=False)
 @results_option
-def cancel(sweep: str | None, results: Path) -> int:
+@json_option
+def cancel(sweep: str | None, results: Path, as_json: bool) -> int:
     """End the jobs of a sweep (default: the newest); what they measured is kept.
 
     \b
-    Example:
+    Examples:
       meshsweep cancel 20260102-030405-tiny-w4
+      meshsweep cancel --json
     """
     from harness.sweep.drive import CANCEL
     from harness.sweep.drive import cancel as cancel_sweep
@@ -186,11 +189,18 @@ def cancel(sweep: str | None, results: Path) -> int:
 
         (early / CANCEL).touch()
         job_id = cancel_probe(early / "probe")
-        click.echo(f"sweep {early.name}: ended {f'its probe job {job_id}' if job_id else 'nothing, no probe job ran'}")
-        return 0
+        ended = f"its probe job {job_id}" if job_id else "nothing, no probe job ran"
+        return _show_ended(early.name, ended, [job_id] if job_id else [], as_json)
     store = SweepStore.open(sweep_folder(results, sweep))
     jobs = cancel_sweep(store)
-    click.echo(f"sweep {store.folder.name}: ended {', '.join(f'job {one}' for one in jobs) or 'nothing, no job ran'}")
+    ended = ", ".join(f"job {one}" for one in jobs) or "nothing, no job ran"
+    return _show_ended(store.folder.name, ended, jobs, as_json)
+
+
+def _show_ended(sweep: str, ended: str, jobs: Sequence[str], as_json: bool) -> int:
+    click.echo(f"sweep {sweep}: ended {ended}", err=as_json)
+    if as_json:
+        click.echo(json.dumps({"sweep": sweep, "ended_jobs": jobs}))
     return 0
 
 
@@ -201,13 +211,17 @@ def _detached(name: str, results: Path, as_json: bool) -> int:
     return 0
 
 
-def _show_probe(folder: Path, slurm: SlurmOptions) -> int:
+def _show_probe(folder: Path, slurm: SlurmOptions, as_json: bool) -> int:
     """The job that would look at the nodes; what comes after depends on what it finds."""
     from harness.execute.probe import probe_request
     from harness.slurm.script import submission
 
     request = probe_request(folder / "probe", folder.name, slurm)
-    click.echo(submission(slurm.profile, request, ("submitit.core._submit", request.folder), sys.executable).text)
+    job = submission(slurm.profile, request, ("submitit.core._submit", request.folder), sys.executable)
+    click.echo(job.text, err=as_json)
+    if as_json:
+        document = {"sweep": folder.name, "probe": {"script": job.text, "arguments": job.arguments}}
+        click.echo(json.dumps(document, indent=1))
     return 0
 
 

@@ -138,7 +138,7 @@ def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
     if go_on:
         from harness.cli.watch import watch
 
-        watch(store)
+        watch(store, err=as_json)
     plan, records = store.plan(), store.records()
     click.echo(status_text(plan, records, store.folder), err=as_json)
     if as_json:

@@ -21,10 +21,10 @@ from harness.sweep.steps import next_launches
 EVERY_S = 1.0
 
 
-def watch(store: SweepStore, every_s: float = EVERY_S) -> None:
-    """Draw until the sweep is complete or nobody runs it; looks only, changes nothing."""
+def watch(store: SweepStore, every_s: float = EVERY_S, *, err: bool = False) -> None:
+    """Draw on stdout (``err``: stderr) until the sweep is complete or nobody runs it; looks only, changes nothing."""
     plan = store.plan()
-    with Live(console=Console(), refresh_per_second=4) as live:
+    with Live(console=Console(stderr=err), refresh_per_second=4) as live:
         while True:
             records = store.records()
             living = running_jobs(store, plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from harness.cli import _run, cli
@@ -149,6 +150,27 @@ def test_status_says_how_far_each_cell_is(tmp_path: Path, capsys: pytest.Capture
 def test_every_command_explains_itself_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run([command, "--help"]) == 0
     assert f"meshsweep {command}" in capsys.readouterr().out
+
+
+def test_every_command_has_json() -> None:
+    groups = [c.commands.values() if isinstance(c, click.Group) else [c] for c in cli.commands.values()]
+    leaves = [one for group in groups for one in group]
+    without = [one.name for one in leaves if "--json" not in [text for option in one.params for text in option.opts]]
+    assert (len(leaves) > 20, without) == (True, [])
+
+
+def test_cancel_answers_with_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = store_with_records(tmp_path)
+    assert _run(["cancel", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"sweep": store.folder.name, "ended_jobs": []}
+    assert err == f"sweep {store.folder.name}: ended nothing, no job ran\n"
+
+
+def test_watch_leaves_stdout_to_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = store_with_records(tmp_path)
+    assert _run(["status", "--watch", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sweep"] == store.folder.name
 
 
 def test_classify_names_the_class_and_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

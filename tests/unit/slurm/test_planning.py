@@ -107,9 +107,12 @@ def test_a_dry_run_prints_the_job_and_writes_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert _run(["run", "--cluster", "slurm", "--profile", "virtual", "--nodes", "3", "--dry-run", "--name", "s"]) == 0
+    arguments = ["run", "--cluster", "slurm", "--profile", "virtual", "--nodes", "3", "--dry-run", "--name", "s"]
+    assert _run(arguments) == 0
     text = capsys.readouterr().out
     assert text.startswith("#!/bin/bash\n") and "#SBATCH --nodes=3\n" in text and "meshsweep:s:probe" in text
+    assert _run([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["probe"]["script"] == text.rstrip("\n") + "\n"
     assert not list(tmp_path.iterdir())
 
 

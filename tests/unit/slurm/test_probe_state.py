@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -58,6 +59,10 @@ def test_cancel_ends_a_probe_that_nobody_waits_for(
     assert (folder / CANCEL).exists()
     assert _run(["cancel", "s"]) == 0
     assert "nothing, no probe job ran" in capsys.readouterr().out
+    assert _run(["cancel", "s", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"sweep": "s", "ended_jobs": []}
+    assert "nothing, no probe job ran" in err
 
 
 def test_the_newest_sweep_may_be_one_that_has_no_plan_yet(folder: Path) -> None:
