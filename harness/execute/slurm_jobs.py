@@ -28,7 +28,7 @@ from harness.launch.progress import started
 from harness.slurm import commands
 from harness.slurm.commands import ControllerSilent
 from harness.slurm.profile import SlurmOptions
-from harness.slurm.script import JobRequest, Submission, job_name, submission
+from harness.slurm.script import CALL_FILE, JobRequest, Submission, job_name, submission
 from harness.slurm.state import REFUSED, UNKNOWN, JobStatus
 from harness.spec import Launch
 from harness.store import SweepStore
@@ -206,7 +206,7 @@ def submit_call(
 
 def _sbatch(request: JobRequest, text: Submission, call: tuple[Any, ...]) -> str:
     import submitit
-    from submitit.core.utils import FailedJobError
+    from submitit.core.utils import DelayedSubmission, FailedJobError
 
     class Executor(submitit.SlurmExecutor):
         def _make_submission_file_text(self, command: str, uid: str) -> str:
@@ -222,6 +222,11 @@ def _sbatch(request: JobRequest, text: Submission, call: tuple[Any, ...]) -> str
         raise ExecutionError("no srun here; run this where Slurm is installed, or use --cluster local") from error
     executor.update_parameters(nodes=request.nodes, ntasks_per_node=1, time=request.time_min)
     try:
+        folder = Path(request.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = DelayedSubmission(*call)
+        kept.set_timeout(request.time_min, max_num_timeout=0)
+        kept.dump(folder / CALL_FILE)
         return str(executor.submit(*call).job_id)
     except FailedJobError as error:
         if commands.is_silence(str(error)):

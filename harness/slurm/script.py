@@ -20,6 +20,7 @@ from harness.slurm.profile import Container, Profile
 SETUP_FAILED = 78  # EX_CONFIG
 DISK_FULL = 74  # EX_IOERR: what a task ends with when it cannot even write why
 SETUP_MESSAGE = "meshsweep: a set-up line failed"
+CALL_FILE = "call.pkl"  # in a job's folder: what its tasks are to call
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+\[\]=^~-]+\Z")
 
 
@@ -58,7 +59,14 @@ def submission(profile: Profile, request: JobRequest, module: Sequence[str], pyt
         lines += ["", "# given to sbatch beside this file:", *(f"#   {json.dumps(one)}" for one in arguments)]
     lines += ["", *_environment(profile.environment), *_setup(profile)]
     command = _command(profile, request, module, python)
-    lines += ["export SUBMITIT_EXECUTOR=slurm", "export MESHSWEEP_JOB_START=$(date +%s.%N)", f"exec {command}", ""]
+    lines += [
+        "# submitit names the call after the job only when sbatch has answered, and may not live to see that",
+        f'ln -s {CALL_FILE} {shlex.quote(request.folder)}/"$SLURM_JOB_ID"_submitted.pkl 2>/dev/null || true',
+        "export SUBMITIT_EXECUTOR=slurm",
+        "export MESHSWEEP_JOB_START=$(date +%s.%N)",
+        f"exec {command}",
+        "",
+    ]
     return Submission("\n".join(lines), arguments)
 
 
