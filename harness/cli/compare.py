@@ -33,7 +33,7 @@ def outcome_options(command: Decorated) -> Decorated:
 @click.option(
     "--alpha",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.03,
+    default=0.025,
     show_default=True,
     help="False-alarm rate: how often unchanged sweeps may show any cell as changed.",
 )

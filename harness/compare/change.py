@@ -10,7 +10,7 @@ from pydantic import Field, computed_field
 
 from harness.base import Frozen
 from harness.compare.collect import LONGEST_S, SHORTEST_S
-from harness.compare.effects import Array, Effects, changes, round_values, smallest_p
+from harness.compare.effects import Array, Effects, changes, enough, round_values
 from harness.compare.ground import AGREE, ground_differences
 from harness.compare.models import CellResult, Comparison
 from harness.errors import UnknownNameError
@@ -35,11 +35,14 @@ class Rule(Frozen):
     Attributes:
         alpha: probability that sweeps between which nothing changed show any cell as faster or slower.
         slower: least share of its speed that a cell must have lost to be slower, or gained back to be faster.
+        visible: a cell that is not shown to have changed is a tie only if the loss of this share of its speed would
+            have been found in four of five comparisons; else it has too few samples.
         across: fields of the ground that may differ and are then only named.
     """
 
-    alpha: float = Field(default=0.03, gt=0, lt=1)
+    alpha: float = Field(default=0.025, gt=0, lt=1)
     slower: float = Field(default=0.02, ge=0, lt=1)
+    visible: float = Field(default=0.1, gt=0, lt=1)
     across: tuple[str, ...] = ()
 
 
@@ -61,6 +64,7 @@ class CellChange(Frozen):
     Attributes:
         absolute: its speed by the clock.
         relative: its speed after the median cell's change is taken out; what the machine did to all cells cancels.
+        findable: the least share of its speed whose loss would be found in four of five such comparisons.
     """
 
     label: str
@@ -68,6 +72,7 @@ class CellChange(Frozen):
     reason: str | None = None
     absolute: Effect | None = None
     relative: Effect | None = None
+    findable: float | None = None
     rounds: tuple[int, int] | None = None
     step_time_s: tuple[float, float] | None = None
 
@@ -176,14 +181,20 @@ def timed_rounds(comparison: Comparison) -> Timed:
 
 def judge_values(before: Array, after: Array, rule: Rule) -> tuple[list[CellChange], Effect | None]:
     """Verdicts and effects of cells (columns; labels are left empty) from values of rounds; and the common effect."""
-    found = changes(before, after)
+    found = changes(before, after, rule.alpha)
     absolute = _effects(found.absolute, tested=found.relative is None)
     relative = _effects(found.relative) if found.relative else [None] * len(absolute)
     common = _effects(found.common)[0] if found.common else None
+    losses = -np.expm1(-(found.relative or found.absolute).findable)
+    counts = [(~np.isnan(side)).sum(axis=0) for side in (before, after)]
     cells = []
-    for own, other in zip(absolute, relative, strict=True):
+    for own, other, loss, then, now in zip(absolute, relative, losses.tolist(), *counts, strict=True):
         change, reason = _verdict(own, other, common, rule)
-        cells.append(CellChange(label="", change=change, reason=reason, absolute=own, relative=other))
+        findable = None if np.isnan(loss) else loss
+        if change is Change.TIE and (findable is None or findable > rule.visible):
+            change, reason = Change.TOO_FEW, _too_few((int(then), int(now)), findable, rule)
+        cell = CellChange(label="", change=change, reason=reason, absolute=own, relative=other, findable=findable)
+        cells.append(cell)
     return cells, common
 
 
@@ -191,25 +202,32 @@ def _judged(
     shared: Sequence[str], before: Timed, after: Timed, rule: Rule
 ) -> tuple[dict[str, CellChange], Effect | None]:
     counts = {label: (_count(before, label), _count(after, label)) for label in shared}
-    enough = [label for label in shared if min(counts[label]) > 1 and smallest_p(*counts[label]) <= rule.alpha]
-    judged = {label: _too_few(label, counts[label], rule) for label in shared if label not in enough}
-    if not enough:
+    tested = [label for label in shared if enough(*counts[label])]
+    judged = {}
+    for label in shared:
+        if label not in tested:
+            reason = _too_few(counts[label], None, rule)
+            judged[label] = CellChange(label=label, change=Change.TOO_FEW, reason=reason, rounds=counts[label])
+    if not tested:
         return judged, None
-    values = [round_values(side, enough) for side in (before, after)]
+    values = [round_values(side, tested) for side in (before, after)]
     medians = np.exp([np.nanmedian(side, axis=0) for side in values])
     cells, common = judge_values(values[0], values[1], rule)
-    for label, cell, then, now in zip(enough, cells, *medians, strict=True):
+    for label, cell, then, now in zip(tested, cells, *medians, strict=True):
         times = (float(then), float(now))
         judged[label] = cell.model_copy(update={"label": label, "rounds": counts[label], "step_time_s": times})
     return judged, common
 
 
-def _too_few(label: str, counts: tuple[int, int], rule: Rule) -> CellChange:
-    reason = (
-        f"{counts[0]} and {counts[1]} rounds can never show a change at a false-alarm rate of {rule.alpha:.3g}; "
-        "run more (--rounds 5)"
-    )
-    return CellChange(label=label, change=Change.TOO_FEW, reason=reason, rounds=counts)
+def _too_few(counts: tuple[int, int], findable: float | None, rule: Rule) -> str:
+    rounds = f"{counts[0]} and {counts[1]} rounds"
+    if findable is None:
+        return f"{rounds} do not tell how rounds scatter; run more (--rounds 5)"
+    # what is findable shrinks with the root of 1/n + 1/m
+    shrink = np.log1p(-rule.visible) / np.log1p(-min(findable, 1 - 1e-9))
+    needed = max(max(counts) + 1, int(np.ceil(2 / ((1 / counts[0] + 1 / counts[1]) * shrink**2))))
+    seen = f"a loss of {100 * findable:.2g}% in four of five comparisons, and a smaller one less often"
+    return f"{rounds} would find {seen}; run more (--rounds {needed})"
 
 
 def _effects(found: Effects, tested: bool = True) -> list[Effect | None]:

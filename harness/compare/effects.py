@@ -7,28 +7,37 @@ in reasonable time"). Its value is the mean of the middle half of ln(step time).
   machine. One test a cell.
 - *common*: the mean change of all cells. One test a sweep, and the only one that a slower machine can set off.
 
-The tests are one permutation test: if nothing changed, which rounds belong to which sweep is arbitrary, so the largest
-of all statistics is held against its distribution over other assignments. With the step-down of Westfall and Young
-(1993, algorithm 2.8), which is Holm's with the true joint distribution in place of Bonferroni's bound, the probability
-of any false alarm, over all cells together, is at most alpha, whatever the distribution of step times.
+The test is a moderated t test (``harness/compare/moderated.py``): after what a round's cells share is taken out, each
+cell's scatter is estimated from all cells together. What the statistics are where nothing changed is drawn: normal
+changes of that scatter, less their median as in the data. A statistic's p is corrected for all tests with the step-down
+of Westfall and Young (1993, algorithm 2.8), which is Holm's with the true joint distribution in place of Bonferroni's
+bound: the probability of any false alarm, over all tests together, is alpha. Three quarters of it are spent on slower
+cells and a quarter on faster ones, since a loss that is missed costs more than a gain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import comb
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from harness.compare.moderated import moderate
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 FEWEST_CELLS = 3  # with two cells the median cell lies between them: which of the two changed cannot be told
-ASSIGNMENTS = 2000  # all of them are gone through where there are no more
+FEWEST_ROUNDS = 2  # on either side
+FEWEST_DEGREES = 4  # of a cell's own scatter, as 3 and 3 rounds have; fewer do not show that it is the noisier one
+DRAWS = 2000
+_FEWER_DRAWS = 500  # tell an 80% quantile well enough
+SLOWER_SHARE = 0.75  # of alpha; the rest is for faster
+FOUND_IN = 0.8  # a loss counts as findable if it is found in this share of comparisons
 _SEED = 0
+_FAR = 1e6
 _ROUNDING = 1e-9  # ln s; a spread below it is the rounding of floats
 
 
@@ -36,13 +45,15 @@ _ROUNDING = 1e-9  # ln s; a spread below it is the rounding of floats
 class Effects:
     """After minus before, ln of seconds, one value a cell (NaN where it was not tested), with its standard error.
 
-    ``p`` is corrected for all tests of the comparison together.
+    ``p`` is corrected for all tests of the comparison together. ``findable``: the least slow-down of that cell alone
+    that the test would find in ``FOUND_IN`` of all comparisons.
     """
 
     value: Array
     error: Array
     degrees: Array
     p: Array
+    findable: Array
 
     def half_width(self, level: float = 0.95) -> Array:
         """Half of the interval that holds each effect by itself with this confidence: Student's t on rounds."""
@@ -80,24 +91,26 @@ def round_values(rounds: Sequence[Mapping[str, Sequence[float]]], cells: Sequenc
     return values
 
 
-def changes(before: Array, after: Array) -> Changes:
-    """Effects and p-values from the values (rounds, cells) of two sweeps; each cell has two rounds on each side."""
-    own = welch(before, after)
+def changes(before: Array, after: Array, alpha: float) -> Changes:
+    """Effects and p-values from the values (rounds, cells) of two sweeps; cells with too few rounds get NaN.
+
+    ``alpha``, the false-alarm rate of all tests together, decides what is findable.
+    """
     core = core_cells(before, after)
     kept = [side[~np.isnan(side[:, core]).any(axis=1)] for side in (before, after)]
-    if core.sum() < FEWEST_CELLS or min(map(len, kept)) < 2:
-        statistics, counted = _statistics(before, after, [(np.concatenate([before, after]), None)])
-        p = step_down(statistics, counted)
-        return Changes(Effects(own.value, own.error, own.degrees, p), None, None)
-    whole = np.concatenate(kept)
-    mean = whole[:, core].mean(axis=1, keepdims=True)
-    statistics, counted = _statistics(kept[0], kept[1], [(whole - mean, core), (mean, None)])
-    p = step_down(statistics, counted)
-    split = len(kept[0])
-    against = welch(*np.split(whole - mean, [split]))
-    relative = Effects(against.value - np.median(against.value[core]), against.error, against.degrees, p[:-1])
-    shared = welch(*np.split(mean, [split]))
-    return Changes(own, relative, Effects(shared.value, shared.error, shared.degrees, p[-1:]))
+    if core.sum() < FEWEST_CELLS or not enough(*map(len, kept)):
+        (absolute,) = _tested([_Family(pooled(before, after))], alpha)
+        return Changes(absolute, None, None)
+    means = [side[:, core].mean(axis=1, keepdims=True) for side in kept]
+    relative = pooled(*(side - mean for side, mean in zip(kept, means, strict=True)))
+    families = [_Family(_own_scatter(relative, core), core), _Family(pooled(*means))]
+    against, common = _tested(families, alpha)
+    return Changes(welch(before, after), against, common)
+
+
+def enough(before: Array | int, after: Array | int) -> Any:
+    """Whether so many rounds before and after tell how a cell scatters; by element."""
+    return (np.minimum(before, after) >= FEWEST_ROUNDS) & (np.add(before, after) - 2 >= FEWEST_DEGREES)
 
 
 def core_cells(before: Array, after: Array) -> Mask:
@@ -107,69 +120,124 @@ def core_cells(before: Array, after: Array) -> Mask:
     return np.asarray(rounds >= third)
 
 
-def assignments(before: int, after: int) -> Mask:
-    """Which rounds could have been the first sweep's, shape (assignments, rounds); the first row is the truth."""
-    total = before + after
-    if comb(total, before) <= ASSIGNMENTS:
-        found = np.zeros((comb(total, before), total), dtype=bool)
-        for row, chosen in enumerate(combinations(range(total), before)):
-            found[row, list(chosen)] = True
-        return found
-    found = np.argsort(np.random.default_rng(_SEED).random((ASSIGNMENTS, total)), axis=1) < before
-    found[0] = np.arange(total) < before
+class Pooled(NamedTuple):
+    """By cell: change (NaN: too few rounds), variance of a round about its side's mean, degrees of freedom of that.
+
+    ``spread`` times the root of the variance is the change's standard error: sqrt(1/n + 1/m) of n and m rounds.
+    """
+
+    change: Array
+    variance: Array
+    degrees: Array
+    spread: Array
+
+
+def pooled(before: Array, after: Array) -> Pooled:
+    """Change and scatter of each cell, the scatter taken to be that of both sides."""
+    counts = [(~np.isnan(side)).sum(axis=0).astype(np.float64) for side in (before, after)]
+    tested = enough(*counts)
+    means = [
+        np.nansum(side, axis=0) / np.maximum(count, 1) for side, count in zip((before, after), counts, strict=True)
+    ]
+    squares = sum(np.nansum((side - mean) ** 2, axis=0) for side, mean in zip((before, after), means, strict=True))
+    degrees = np.where(tested, counts[0] + counts[1] - 2, np.nan)
+    change = means[1] - means[0]
+    change = np.where(tested, np.where(np.abs(change) < _ROUNDING, 0.0, change), np.nan)
+    variance = np.maximum(squares / degrees, _ROUNDING**2)
+    return Pooled(change, variance, degrees, np.sqrt(1 / np.maximum(counts[0], 1) + 1 / np.maximum(counts[1], 1)))
+
+
+def _own_scatter(relative: Pooled, core: Mask) -> Pooled:
+    """A cell's own scatter, moderated, from that about the mean of the core cells, which it has a share of.
+
+    Where cells scatter alike a core cell's variance about the mean of C is (1 - 1/C) of its own, another's (1 + 1/C).
+    The mean also costs a degree of freedom of every C, and no prior can count for more than there were in all.
+    """
+    share = 1 / core.sum()
+    variance = relative.variance / np.where(core, 1 - share, 1 + share)
+    tested = ~np.isnan(variance)
+    moderated, degrees = np.full_like(variance, np.nan), np.full_like(variance, np.nan)
+    moderated[tested], degrees[tested] = moderate(variance[tested], relative.degrees[tested])
+    most = (1 - share) * relative.degrees[tested].sum()
+    return relative._replace(variance=moderated, degrees=np.minimum(degrees, most))
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Changes of one kind; with ``core`` they are tested less the median of the core cells' changes."""
+
+    found: Pooled
+    core: Mask | None = None
+
+    def centred(self, changes: Array) -> Array:
+        """Changes (..., cells) less what they are held against."""
+        if self.core is None:
+            return changes
+        return np.asarray(changes - np.median(changes[..., self.core], axis=-1, keepdims=True))
+
+
+def _tested(families: Sequence[_Family], alpha: float) -> list[Effects]:
+    """Effects of all families, their p corrected over all of them together."""
+    rng = np.random.default_rng(_SEED)
+    share = alpha / sum(len(family.found.change) for family in families)
+    drawn = [_Drawn(family, share, rng) for family in families]
+    statistics = np.concatenate([one.statistics for one in drawn], axis=1)
+    p = step_down(statistics, counted=~np.isnan(statistics[0]))
+    limit = float(np.quantile(np.nanmax(statistics[1:], axis=1), 1 - alpha))
+    found, start = [], 0
+    for one in drawn:
+        end = start + len(one.value)
+        found.append(Effects(one.value, one.error, one.family.found.degrees, p[start:end], one.findable(limit)))
+        start = end
     return found
 
 
-def smallest_p(before: int, after: int) -> float:
-    """The smallest p-value that so many rounds can give; a swap of equally many gives the same statistic again."""
-    return max((1 + (before == after)) / comb(before + after, before), 1 / ASSIGNMENTS)
+class _Drawn:
+    """One family's effects, and what they would be by chance if nothing had changed: normal, ``DRAWS`` times.
+
+    A statistic is t over what t would exceed by chance in ``share`` of comparisons; so tests of unequal degrees of
+    freedom can stand beside each other, and the two directions have their parts of ``share``.
+    """
+
+    def __init__(self, family: _Family, share: float, rng: np.random.Generator) -> None:
+        from scipy.special import stdtrit
+
+        self.family = family
+        found = family.found
+        self.value = family.centred(found.change)
+        shape = (DRAWS, len(found.change))
+        self.noise = rng.standard_normal(shape) * np.sqrt(found.variance) * found.spread
+        by_chance = family.centred(self.noise)
+        self.error = np.sqrt((by_chance**2).mean(axis=0))
+        degrees = np.where(np.isnan(found.degrees), 1.0, found.degrees)
+        self.misjudged = np.sqrt(rng.chisquare(degrees, shape) / degrees)  # error as estimated over what it is
+        self.critical = -stdtrit(found.degrees, share * SLOWER_SHARE)
+        faster = -stdtrit(found.degrees, share * (1 - SLOWER_SHARE))
+        t = np.concatenate([self.value[None], by_chance / self.misjudged]) / self.error
+        self.statistics = np.maximum(t / self.critical, -t / faster)
+
+    def findable(self, limit: float) -> Array:
+        """The slow-down of each cell by itself whose statistic is at least ``limit`` in ``FOUND_IN`` of the draws."""
+        noise, misjudged = self.noise[:_FEWER_DRAWS], self.misjudged[:_FEWER_DRAWS]
+        needed = limit * self.critical * self.error * misjudged
+        found = np.empty_like(self.value)
+        for cell in range(len(found)):
+            slowed = noise.copy()
+            slowed[:, cell] = _FAR  # so slow that it is none of the middle cells
+            reference = slowed[:, cell] - self.family.centred(slowed)[:, cell]
+            found[cell] = np.quantile(needed[:, cell] - noise[:, cell] + reference, FOUND_IN)
+        return found
 
 
 def step_down(statistics: Array, counted: Mask) -> Array:
-    """P-values of |statistics| (assignments, tests), the first row observed, corrected over all ``counted`` tests."""
-    size = np.where(counted, np.nan_to_num(np.abs(statistics)), 0.0)
+    """P-values of statistics (1 + draws, tests), the first row observed, corrected over all ``counted`` tests."""
+    size = np.where(counted, np.nan_to_num(statistics, nan=-np.inf), -np.inf)
     order = np.argsort(-size[0], kind="stable")
     largest = np.maximum.accumulate(size[:, order][:, ::-1], axis=1)[:, ::-1]
-    p = np.maximum.accumulate((largest >= largest[0] * (1 - 1e-9)).mean(axis=0))
+    p = np.maximum.accumulate((largest >= largest[0]).mean(axis=0))
     adjusted = np.empty_like(p)
     adjusted[order] = p
     return np.where(counted, adjusted, 1.0)
-
-
-def _statistics(before: Array, after: Array, parts: Sequence[tuple[Array, Mask | None]]) -> tuple[Array, Mask]:
-    """Statistics (assignments, tests) of all parts beside each other, and which of them vary at all."""
-    first = assignments(len(before), len(after))
-    found = [_statistic(values, first, core) for values, core in parts]
-    together = np.concatenate(found, axis=1)
-    return together, np.abs(np.nan_to_num(together)).max(axis=0) > 0
-
-
-def _statistic(values: Array, first: Mask, core: Mask | None) -> Array:
-    """Difference of means over its error, (assignments, cells). With ``core``: less the median of the core cells.
-
-    The variance is halfway between the cell's own and the mean of all cells: the own one alone is hardly known from few
-    rounds (Tusher et al. 2001 and Smyth 2004 moderate it likewise); any choice keeps the test's level.
-    """
-    present = ~np.isnan(values)
-    known = np.nan_to_num(values - np.nanmean(values, axis=0))
-    sides = []
-    for chosen in (first, ~first):
-        mask = chosen.astype(np.float64)
-        count = mask @ present
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = (mask @ known) / count
-            squares = (mask @ known**2) - count * mean**2
-        sides.append((count, mean, np.maximum(squares, 0.0)))
-    (n, mean, squares), (m, other, others) = sides
-    change = other - mean
-    if core is not None:
-        change = change - np.median(change[:, core], axis=1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = (squares + others) / (n + m - 2)
-        moderated = (variance + np.nanmean(variance, axis=1, keepdims=True)) / 2
-        error = np.sqrt(moderated * (1 / n + 1 / m))
-    change = np.where(np.abs(change) < _ROUNDING, 0.0, change)
-    return np.asarray(change / np.maximum(error, _ROUNDING))
 
 
 def welch(before: Array, after: Array) -> Effects:
@@ -184,4 +252,4 @@ def welch(before: Array, after: Array) -> Effects:
         value[column] = sides[1].mean() - sides[0].mean()
         error[column] = sum(parts) ** 0.5
         degrees[column] = sum(parts) ** 2 / below if below > 0 else min(map(len, sides)) - 1
-    return Effects(value, error, degrees, np.ones_like(value))
+    return Effects(value, error, degrees, p=np.ones_like(value), findable=np.full_like(value, np.nan))

@@ -36,7 +36,7 @@ class Suite(Frozen):
     steps: int = Field(default=20, ge=1)
     seed: int = Field(default=0, ge=0)
     slower: float = Field(default=0.05, gt=0, lt=1)
-    alpha: float = Field(default=0.03, gt=0, lt=1)
+    alpha: float = Field(default=0.025, gt=0, lt=1)
     keep_logs_days: int = Field(default=28, ge=0)
     keep_logs_count: int = Field(default=14, ge=0)
 

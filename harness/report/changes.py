@@ -33,11 +33,12 @@ def headline(change: SweepChange) -> str:
 
 def terms(change: SweepChange) -> str:
     """How the verdicts were reached, and what they can miss, in one line."""
-    halves = [(e.high - e.low) / 2 for e in map(_leading, change.cells) if e is not None]
-    seen = f"; intervals reach {100 * max(halves):.1f}% to either side" if halves else ""
+    losses = [cell.findable for cell in change.cells if cell.findable is not None]
+    seen = f"; a loss of {100 * max(losses):.2g}% in one cell is found in four of five comparisons" if losses else ""
     return (
-        f"slower or faster: at least {100 * change.rule.slower:.3g}% by a permutation test of rounds; at most "
-        f"{100 * change.rule.alpha:.3g}% of unchanged comparisons raise an alarm, over all cells together{seen}"
+        f"slower or faster: at least {100 * change.rule.slower:.3g}% by a moderated t test of rounds (their scatter is "
+        f"estimated over all cells); {100 * change.rule.alpha:.3g}% of unchanged comparisons raise an alarm, over all "
+        f"cells together, three quarters of them for slower{seen}"
     )
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from harness.cli import _run
 from harness.compare import Comparison, compare
-from harness.compare.change import Change, Rule, SweepChange, compare_sweeps
-from harness.compare.effects import assignments, changes, round_value, smallest_p, step_down
+from harness.compare.change import Change, Rule, SweepChange, compare_sweeps, judge_values
+from harness.compare.effects import changes, round_value, step_down
+from harness.compare.moderated import fit_prior, moderate
 from harness.errors import UnknownNameError
 from harness.report.changes import change_markdown, change_text, junit
 from harness.store import SweepStore
@@ -87,12 +88,38 @@ def test_a_loss_below_the_stated_share_is_a_tie() -> None:
     assert verdicts(compare_sweeps(sweep(), after, Rule(slower=0.02)))["fsdp s4"] is Change.SLOWER
 
 
-@pytest.mark.parametrize(("rounds", "enough"), [(1, False), (2, False), (3, False), (4, True)])
-def test_rounds_that_cannot_show_a_change_are_too_few(rounds: int, enough: bool) -> None:
+@pytest.mark.parametrize(("rounds", "enough"), [(1, False), (2, False), (3, True)])
+def test_rounds_that_do_not_tell_how_they_scatter_are_too_few(rounds: int, enough: bool) -> None:
     found = compare_sweeps(sweep(rounds=rounds), sweep({"fsdp:s4": 2.0}, rounds=rounds))
     assert verdicts(found)["fsdp s4"] is (Change.SLOWER if enough else Change.TOO_FEW)
     if not enough:
-        assert f"{rounds} and {rounds} rounds can never show a change" in change_text(found)
+        assert f"{rounds} and {rounds} rounds do not tell how rounds scatter" in change_text(found)
+
+
+def test_what_would_hardly_be_found_is_no_tie() -> None:
+    """Rounds that scatter by 10%: 3 of them would miss a loss of 10%, and the verdict says how many would not."""
+    rng = np.random.default_rng(0)
+    before, after = 0.1 * rng.standard_normal((2, 3, 6))
+    cells, _common = judge_values(before, after, Rule())
+    assert {cell.change for cell in cells} == {Change.TOO_FEW}
+    for cell in cells:
+        assert cell.findable is not None and 0.15 < cell.findable < 0.5
+        assert cell.reason is not None and "3 and 3 rounds would find a loss of " in cell.reason
+    (text,) = {cell.reason.split("--rounds ")[1].rstrip(")") for cell in cells[:1] if cell.reason}
+    more = rng.standard_normal((2, int(text), 6)) * 0.1
+    assert {cell.change for cell in judge_values(more[0], more[1], Rule())[0]} == {Change.TIE}
+
+
+def test_what_is_findable_is_found_as_often_as_it_says() -> None:
+    rng, found, findable = np.random.default_rng(1), 0, []
+    for _ in range(120):
+        before, after = 0.03 * rng.standard_normal((2, 5, 6)) + 0.05 * rng.standard_normal((2, 5, 1))
+        after[:, 2] += 0.0778
+        cell = judge_values(before, after, Rule())[0][2]
+        found += cell.change is Change.SLOWER
+        findable.append(cell.findable or 1)
+    assert np.median(findable) == pytest.approx(-np.expm1(-0.0778), rel=0.05)
+    assert found / 120 == pytest.approx(0.8, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -176,19 +203,40 @@ def test_two_cells_are_tested_by_the_clock_alone() -> None:
     assert all(cell.relative is None for cell in found.cells)
 
 
-def test_p_is_the_share_of_assignments_that_show_as_much() -> None:
-    """One cell, 3 and 3 rounds that do not overlap: 2 of the 20 assignments are as far apart."""
-    before, after = np.array([[0.0], [0.1], [0.2]]), np.array([[1.0], [1.1], [1.2]])
-    found = changes(before, after)
-    assert len(assignments(3, 3)) == math.comb(6, 3)
-    assert found.absolute.p.tolist() == [2 / 20]
-    assert smallest_p(3, 3) == 2 / 20
-    assert smallest_p(3, 4) == 1 / 35
-    assert found.absolute.value.tolist() == [pytest.approx(1.0)]
+def test_one_cell_has_the_p_of_a_t_test() -> None:
+    """By hand: means 0.1 and 0.3, both variances 0.01, t = 0.2 / sqrt(0.01 * 2 / 3) = 2.449, 4 degrees of freedom."""
+    from scipy.stats import t
+
+    found = changes(np.array([[0.0], [0.1], [0.2]]), np.array([[0.2], [0.3], [0.4]]), 0.025)
+    assert found.relative is None and found.common is None
+    assert found.absolute.value[0] == pytest.approx(0.2)
+    assert found.absolute.error[0] == pytest.approx(0.1 * (2 / 3) ** 0.5, rel=0.05)
+    # a fall must go farther than a rise to be as odd: to the t that a third as many comparisons reach
+    farther = t.isf(0.025 / 4, 4) / t.isf(0.025 * 3 / 4, 4)
+    assert found.absolute.p[0] == pytest.approx(t.sf(2.4495, 4) + t.sf(2.4495 * farther, 4), abs=0.01)
+
+
+def test_a_prior_by_hand() -> None:
+    """Draws of s0^2 * d0 / chi2(d0) * chi2(d) / d give back the centre 4 and the 12 degrees of freedom."""
+    rng = np.random.default_rng(0)
+    degrees = np.full(20_000, 8.0)
+    drawn = 4 * 12 / rng.chisquare(12, 20_000) * rng.chisquare(8, 20_000) / 8
+    prior = fit_prior(drawn, degrees)
+    assert prior.variance == pytest.approx(4, rel=0.03)
+    assert prior.degrees == pytest.approx(12, rel=0.1)
+    moderated, total = moderate(drawn, degrees)
+    assert total[0] == pytest.approx(prior.degrees + 8)
+    assert moderated[0] == pytest.approx((prior.degrees * prior.variance + 8 * drawn[0]) / total[0])
+
+
+def test_equal_variances_are_one() -> None:
+    moderated, degrees = moderate(np.array([1.0, 1.1, 0.9]), np.array([8.0, 8.0, 8.0]))
+    assert moderated.tolist() == pytest.approx([1.0] * 3)
+    assert np.isinf(degrees).all()
 
 
 def test_step_down_by_hand() -> None:
-    """Four assignments, two tests; the larger statistic is held against both, the smaller against itself."""
+    """The observed and three draws, two tests; the larger is held against both, the smaller against itself."""
     statistics = np.array([[3.0, 2.0], [1.0, 2.5], [3.5, 0.0], [0.5, 1.0]])
     p = step_down(statistics, np.array([True, True]))
     # 3.0 is reached by max(3.5, 0) and itself: 2 of 4; 2.0 among column 1 alone by 2.0 and 2.5: 2 of 4

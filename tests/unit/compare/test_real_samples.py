@@ -38,26 +38,34 @@ def slowed(values: Array, cell: int, factor: float) -> Array:
     return planted
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("quiet.csv", 5), ("quiet.csv", 7), ("busy.csv", 5), ("busy.csv", 10)])
-def test_a_sweep_against_itself_raises_few_alarms(name: str, rounds: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "rounds", "splits"),
+    [
+        pytest.param("quiet.csv", 3, 200, marks=pytest.mark.thorough),
+        ("quiet.csv", 5, 400),
+        pytest.param("quiet.csv", 7, 400, marks=pytest.mark.thorough),
+        pytest.param("busy.csv", 5, 200, marks=pytest.mark.thorough),
+        ("busy.csv", 10, 200),
+    ],
+)
+def test_a_sweep_against_itself_raises_few_alarms(name: str, rounds: int, splits: int) -> None:
     values, rng = recorded(name), np.random.default_rng(0)
     alarms = 0
-    for _ in range(SPLITS):
+    for _ in range(splits):
         order = rng.permutation(len(values))
         cells, _common = judge_values(values[order[:rounds]], values[order[rounds : 2 * rounds]], Rule())
-        alarms += any(cell.change is not Change.TIE for cell in cells)
-    assert alarms <= 0.05 * SPLITS
+        alarms += any(cell.change in (Change.SLOWER, Change.FASTER) for cell in cells)
+    assert alarms <= 0.05 * splits
 
 
 def test_a_planted_tenth_is_found_with_five_rounds() -> None:
-    """What this machine's scatter between rounds (2.8%) allows; see the next test for what less scatter does."""
     values, rng = recorded("quiet.csv"), np.random.default_rng(0)
     found = 0
     for _ in range(SPLITS):
         order, cell = rng.permutation(len(values)), int(rng.integers(values.shape[1]))
         cells, _common = judge_values(values[order[:5]], slowed(values[order[5:10]], cell, 1.1), Rule())
         found += cells[cell].change is Change.SLOWER
-    assert found >= 0.80 * SPLITS
+    assert found >= 0.95 * SPLITS
 
 
 @pytest.mark.parametrize(("factor", "rounds", "least"), [(1.10, 5, 0.95), (1.05, 10, 0.80)])
