@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import fcntl
 import json
+import marshal
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from harness.base import Frozen
 from harness.checkpoint.study import CheckpointStudy
 from harness.errors import StoreError
-from harness.record import RunRecord
-from harness.spec import SCHEMA_VERSION, SweepPlan
+from harness.record import Ground, RunRecord
+from harness.spec import SCHEMA_VERSION, RunSpec, SweepPlan
 
 CHECKPOINTS = "checkpoints.json"
 Model = TypeVar("Model", bound=Frozen)
@@ -61,6 +64,41 @@ def read_model(path: Path, model: type[Model]) -> Model:
         raise _unreadable(path, content, model, error) from error
     _refuse_newer(path, getattr(read, "schema_version", None))
     return read
+
+
+def read_record(path: Path) -> RunRecord:
+    """One record, as ``read_model`` reads it, with the ids of the spec that is read.
+
+    Ids hash the spec with all defaults, so a field that is new since the record was written changes them. Records of
+    one suite have few specs and grounds between them: each is validated once and then shared.
+
+    Raises:
+        StoreError: as ``read_model``.
+    """
+    try:
+        data = from_json(path.read_bytes())
+        spec, run_id, cell_id = _known_spec(marshal.dumps(data["spec"], _COMPARABLE))
+        ground = None if data.get("ground") is None else _known_ground(marshal.dumps(data["ground"], _COMPARABLE))
+        record = RunRecord.model_validate({**data, "spec": spec, "ground": ground})
+        _refuse_newer(path, record.schema_version)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # whatever it is, the plain way says it
+        record = read_model(path, RunRecord)
+        run_id, cell_id = record.spec.run_id, record.spec.cell_id
+    return record.model_copy(update={"run_id": run_id, "cell_id": cell_id})
+
+
+_COMPARABLE = 2  # marshal's last version that writes equal values as equal bytes, whoever else refers to them
+
+
+@lru_cache(maxsize=8192)
+def _known_spec(packed: bytes) -> tuple[RunSpec, str, str]:
+    spec = RunSpec.model_validate(marshal.loads(packed))
+    return spec, spec.run_id, spec.cell_id
+
+
+@lru_cache(maxsize=1024)
+def _known_ground(packed: bytes) -> Ground:
+    return Ground.model_validate(marshal.loads(packed))
 
 
 def _unreadable(path: Path, content: bytes, model: type[Frozen], error: ValidationError) -> StoreError:
@@ -141,10 +179,9 @@ class SweepStore:
         return tuple(sorted(self._read_records(), key=lambda r: (r.started_at, r.run_id, r.attempt)))
 
     def _read_records(self) -> Iterator[RunRecord]:
-        for path in sorted((self.folder / "records").glob("*.json")):
-            record = read_model(path, RunRecord)
-            # ids hash the spec with all defaults, so a field that is new since the record was written changes them
-            yield record.model_copy(update={"run_id": record.spec.run_id, "cell_id": record.spec.cell_id})
+        folder = self.folder / "records"
+        paths = [path for path in folder.iterdir() if path.name.endswith(".json")] if folder.is_dir() else []
+        return map(read_record, sorted(paths, key=lambda path: path.name))
 
     @contextmanager
     def driving(self) -> Iterator[None]:

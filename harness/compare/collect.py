@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from harness.compare.ground import choose_ground, ground_key
 from harness.layout import Layout
@@ -82,10 +83,11 @@ def collect(plan: SweepPlan, records: Sequence[RunRecord]) -> Collected:
     rounds = {layout: usable_rounds(by_cell.get(spec.cell_id, [])) for layout, spec in specs.items()}
     rivals = [r for layout, found in rounds.items() if specs[layout].ranks == plan.ranks for r in found]
     ground = choose_ground([r.record.ground for r in rivals])
+    key = ground_key(ground)
     cells = []
     for layout, spec in specs.items():
         found = by_cell.get(spec.cell_id, [])
-        here = tuple(r for r in rounds[layout] if ground_key(r.record.ground) == ground_key(ground))
+        on_it = [ground_key(r.record.ground) == key for r in rounds[layout]]
         used = {r.record.run_id for r in rounds[layout]}
         cells.append(
             Cell(
@@ -93,8 +95,8 @@ def collect(plan: SweepPlan, records: Sequence[RunRecord]) -> Collected:
                 is_reference=layout == plan.reference,
                 world_size=spec.ranks.world_size,
                 verify=next((r for r in reversed(found) if r.spec.purpose == "verify"), None),
-                rounds=here,
-                elsewhere=tuple(r for r in rounds[layout] if r not in here),
+                rounds=tuple(compress(rounds[layout], on_it)),
+                elsewhere=tuple(r for r, here in zip(rounds[layout], on_it, strict=True) if not here),
                 lost=tuple(r for r in found if r.spec.purpose == "time" and r.run_id not in used),
             )
         )

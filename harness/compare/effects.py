@@ -74,11 +74,14 @@ class Changes:
     common: Effects | None
 
 
-def round_value(times: Sequence[float]) -> float:
-    """Mean of the middle half of ln(time); outliers move it no more than a median, and it is the quieter."""
-    ordered = np.sort(np.log(times))
-    quarter = len(ordered) // 4
-    return float(ordered[quarter : len(ordered) - quarter].mean())
+def round_value(times: Sequence[float] | Array) -> Array:
+    """Mean of the middle half of ln(time), over the last axis: times of one round, or of rounds of as many steps.
+
+    Outliers move it no more than a median, and it is the quieter.
+    """
+    ordered = np.sort(np.log(times), axis=-1)
+    steps = ordered.shape[-1]
+    return np.asarray(ordered[..., steps // 4 : steps - steps // 4].mean(axis=-1))
 
 
 def round_values(rounds: Sequence[Mapping[str, Sequence[float]]], cells: Sequence[str]) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from harness.record import Ground
 
@@ -27,6 +28,7 @@ AGREE = (
 GroundKey = tuple[str | None, ...]
 
 
+@lru_cache(maxsize=1024)
 def ground_key(ground: Ground | None) -> GroundKey:
     """Equal for two grounds that may be ranked against each other; device names count as a set."""
     if ground is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from harness.base import digest
-from harness.compare.collect import Cell, collect, usable_rounds
+from harness.compare.collect import Cell, Collected, Round, collect, usable_rounds
 from harness.compare.effects import round_value
 from harness.compare.ground import AGREE, ground_key
 from harness.compare.outcome import decide, find_gate_reference
 from harness.history.columns import CELL_COLUMNS, RUN_COLUMNS, Columns
+from harness.layout import Layout
 from harness.record import Ground, RunRecord
 from harness.spec import SweepPlan
 
@@ -50,8 +53,29 @@ def run_schema() -> pa.Schema:
 
 def sweep_tables(plan: SweepPlan, records: Sequence[RunRecord], name: str) -> Tables:
     """The rows of one sweep; ``name`` is its folder's, by which it is found again."""
-    runs = [_run_row(plan, record, name) for record in records]
-    return Tables(_table(runs, run_schema()), _table(_cell_rows(plan, records, name), schema(CELL_COLUMNS)))
+    collected = collect(plan, records)
+    values = _round_values(collected, records)
+    runs = [_run_row(plan, record, name, values) for record in records]
+    cells = _cell_rows(plan, collected, name, values)
+    return Tables(_table(runs, run_schema()), _table(cells, schema(CELL_COLUMNS)))
+
+
+RoundValues = Mapping[tuple[str, int], float]  # by run_id and attempt
+
+
+def _round_values(collected: Collected, records: Sequence[RunRecord]) -> RoundValues:
+    """``round_value`` of every record with a usable round, also of attempts that do not count."""
+    rounds = [timed for cell in collected.cells for timed in (*cell.rounds, *cell.elsewhere)]
+    counted = {(timed.record.run_id, timed.record.attempt) for timed in rounds}
+    rounds += usable_rounds([r for r in records if r.timing and (r.run_id, r.attempt) not in counted])
+    by_steps: dict[int, list[Round]] = {}
+    for timed in rounds:
+        by_steps.setdefault(len(timed.steps), []).append(timed)
+    found = {}
+    for alike in by_steps.values():
+        values = round_value(np.array([timed.times for timed in alike]))
+        found.update({(r.record.run_id, r.record.attempt): x for r, x in zip(alike, values.tolist(), strict=True)})
+    return found
 
 
 def _table(rows: Sequence[Mapping[str, Any]], form: pa.Schema) -> pa.Table:
@@ -81,24 +105,31 @@ def _offsets(lengths: Iterable[int]) -> pa.Array:
     return pa.array(np.cumsum([0, *lengths]), pa.int32())
 
 
-def _run_row(plan: SweepPlan, record: RunRecord, sweep: str) -> dict[str, Any]:
+def _run_row(plan: SweepPlan, record: RunRecord, sweep: str, values: RoundValues) -> dict[str, Any]:
     spec, timing, memory, checkpoint = record.spec, record.timing, record.memory, record.checkpoint
     row: dict[str, Any] = {
         "sweep": sweep,
-        "cell": spec.layout.label,
+        "cell": _label(spec.layout),
         "purpose": spec.purpose,
         "round": spec.repeat,
         "started_at": _moment(record.started_at),
         "world_size": spec.ranks.world_size,
-        **{name: getattr(record, name) for name in ("attempt", "run_id", "launch_id", "status", "wall_s", "startup_s")},
+        "attempt": record.attempt,
+        "run_id": record.run_id,
+        "launch_id": record.launch_id,
+        "status": record.status,
+        "wall_s": record.wall_s,
+        "startup_s": record.startup_s,
+        **_ground_values(record.ground),
     }
     if record.failure is not None:
         row.update(failure_class=str(record.failure.failure_class), failure_phase=record.failure.phase)
     if timing is not None:
         row.update(design=timing.design, steady=timing.steady, steps=len(timing.cycles))
         row.update({CYCLES: timing.cycles, SAMPLES: timing.step_time_s})
-        for usable in usable_rounds([record]):
-            row["step_time_s"] = float(np.exp(round_value(usable.times)))
+        value = values.get((record.run_id, record.attempt))
+        if value is not None:
+            row["step_time_s"] = math.exp(value)
             row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
     if memory is not None:
         row["peak_memory_bytes"] = max(memory.peak_bytes, default=None)
@@ -107,9 +138,15 @@ def _run_row(plan: SweepPlan, record: RunRecord, sweep: str) -> dict[str, Any]:
     if checkpoint is not None:
         row.update(checkpoint_bytes=checkpoint.total_bytes, checkpoint_save_s=checkpoint.save_time_s)
         row["checkpoint_restore_s"] = checkpoint.restore_time_s
-    return {**row, **_ground_values(record.ground)}
+    return row
 
 
+@lru_cache(maxsize=4096)
+def _label(layout: Layout) -> str:
+    return layout.label
+
+
+@lru_cache(maxsize=1024)
 def _ground_values(ground: Ground | None) -> dict[str, Any]:
     if ground is None:
         return {}
@@ -122,8 +159,7 @@ def _ground_values(ground: Ground | None) -> dict[str, Any]:
     }
 
 
-def _cell_rows(plan: SweepPlan, records: Sequence[RunRecord], sweep: str) -> list[dict[str, Any]]:
-    collected = collect(plan, records)
+def _cell_rows(plan: SweepPlan, collected: Collected, sweep: str, values: RoundValues) -> list[dict[str, Any]]:
     reference = find_gate_reference(collected.cells, plan.settings.gate_steps)
     ground = _ground_values(collected.ground)
     shared = {
@@ -137,7 +173,7 @@ def _cell_rows(plan: SweepPlan, records: Sequence[RunRecord], sweep: str) -> lis
     for cell in collected.cells:
         verdict = decide(cell, reference, cell.layout in plan.layouts and cell.world_size == plan.ranks.world_size)
         row = {**shared, "cell": cell.label, "outcome": verdict.outcome, "reason": verdict.reason}
-        rows.append({**row, **_cell_values(plan, cell)})
+        rows.append({**row, **_cell_values(plan, cell, values)})
     seen = {cell.label for cell in collected.cells}
     rows += [
         {**shared, "cell": pruned.layout.label, "outcome": "pruned", "reason": pruned.reason}
@@ -147,10 +183,10 @@ def _cell_rows(plan: SweepPlan, records: Sequence[RunRecord], sweep: str) -> lis
     return rows
 
 
-def _cell_values(plan: SweepPlan, cell: Cell) -> dict[str, Any]:
+def _cell_values(plan: SweepPlan, cell: Cell, values: RoundValues) -> dict[str, Any]:
     row: dict[str, Any] = {"rounds": len(cell.rounds)}
     if cell.rounds:
-        row["step_time_s"] = float(np.exp(fmean(round_value(timed.times) for timed in cell.rounds)))
+        row["step_time_s"] = math.exp(fmean(values[timed.record.run_id, timed.record.attempt] for timed in cell.rounds))
         row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
     if cell.verify is not None and cell.verify.memory is not None:
         row["peak_memory_bytes"] = max(cell.verify.memory.peak_bytes, default=None)
@@ -173,6 +209,7 @@ def _ground_digest(ground: Ground | None) -> str | None:
     return digest({name: value for name, value in values.items() if name not in ("commit", "version")}, 8)
 
 
+@lru_cache(maxsize=1024)
 def _moment(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
