@@ -1,9 +1,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TOOLS ?= .venv-tools
 BENCH ?= benchmarks
 
-.PHONY: sweep test thorough bench lint clean slurm-up slurm-down slurm-test
+.PHONY: sweep test thorough export-tools bench lint clean slurm-up slurm-down slurm-test
 
 sweep: $(VENV)/.installed
 	$(BIN)/meshsweep run
@@ -15,6 +16,15 @@ test: $(VENV)/.installed-test lint
 # Cases beyond those of every run: larger models and worlds, more meshes.
 thorough: $(VENV)/.installed-test
 	$(BIN)/pytest tests -m thorough
+
+# The training tools' own parsers on what `recommend --export` writes, in an environment of its own on top of VENV.
+export-tools: $(VENV)/.installed-test
+	$(BIN)/python -m venv $(TOOLS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		>"$$($(TOOLS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	$(TOOLS)/bin/pip install --quiet setuptools wheel
+	DS_BUILD_OPS=0 $(TOOLS)/bin/pip install --quiet --no-deps --no-build-isolation -r tests/export-tools.txt
+	$(TOOLS)/bin/python -m pytest tests/unit/test_export_tools.py -p no:benchmark
 
 # BENCH chooses: files, or options such as BENCH="benchmarks --layouts fsdp,hsdp".
 bench: $(VENV)/.installed-test
@@ -45,4 +55,4 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks
+	rm -rf $(VENV) $(TOOLS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

@@ -64,13 +64,18 @@ def draw_frontier(comparison: Comparison) -> Figure | None:
     edge = sorted((p for p in points if p.on_frontier), key=lambda p: (p.x, p.y))
     order = [*edge, *(p for p in points if not p.on_frontier)]
     few = len(points) <= _MOST_NAMES
-    labels = [
-        ("\n".join(fold(p.label, LABEL_WIDTH)) if few or p.on_frontier else str(p.place), p.x, p.y) for p in order
-    ]
+    labels = [(_texts(p, few or p.on_frontier), p.x, p.y) for p in order]
     hidden = place_labels(figure, axes, labels, path=_stairs(edge))
-    notes = ["numbers are places in the table"] * (not few) + [f"{hidden} labels found no room"] * bool(hidden)
+    numbers = any(text.get_text().isdigit() for text in axes.texts)
+    notes = ["numbers are places in the table"] * numbers + [f"{hidden} labels found no room"] * bool(hidden)
     axes.set_title("; ".join(notes), loc="right", fontsize=FONT_SIZE, color=GREY)
     return figure
+
+
+def _texts(point: Point, named: bool) -> tuple[str, ...]:
+    """What may stand beside a point: its name, with fewer letters a line if need be, else its place in the table."""
+    names = ["\n".join(fold(point.label, width)) for width in (LABEL_WIDTH, LABEL_WIDTH // 2)] if named else []
+    return (*dict.fromkeys(names), str(point.place))
 
 
 def _stairs(edge: Sequence[Point]) -> list[tuple[float, float]]:

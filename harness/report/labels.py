@@ -40,11 +40,11 @@ class Box(NamedTuple):
 
 
 def place_labels(
-    figure: Figure, axes: Axes, points: Sequence[tuple[str, float, float]], path: Sequence[Spot] = ()
+    figure: Figure, axes: Axes, points: Sequence[tuple[Sequence[str], float, float]], path: Sequence[Spot] = ()
 ) -> int:
-    """Label (text, x, y) points, earlier ones first; far labels get a line. Returns how many found no room.
+    """Label (texts, x, y) points, earlier ones first; far labels get a line. Returns how many found no room.
 
-    ``path`` joins points of the data; labels keep off it.
+    Of a point's texts the first that has room is written. ``path`` joins points of the data; labels keep off it.
     """
     figure.draw_without_rendering()  # lays the axes out, so that pixels can be asked for
     frame = Box(*axes.get_window_extent().extents)
@@ -57,13 +57,14 @@ def place_labels(
     for start, end in pairwise(pixels(path) if path else ()):
         taken += _along(start, end)
     hidden = 0
-    for (text, x, y), spot in zip(points, at, strict=True):
-        width, height = _size(axes, text)
-        for far, box in _places(*spot, width, height):
+    to_points = 72 / figure.dpi  # a file's pixels may be others than those asked for here: SVG's are
+    for (texts, x, y), spot in zip(points, at, strict=True):
+        for text, far, box in ((t, *place) for t in texts for place in _places(*spot, *_size(axes, t))):
             line = _along(spot, box.nearest(spot), skip=2 * _POINT) if far else []
             if frame.holds(box) and not any(part.overlaps(other) for part in (box, *line) for other in taken):
                 taken += [box, *line]
-                _write(axes, text, (x, y), (box.x0 - spot[0], box.y0 - spot[1]), line=far)
+                corner = ((box.x0 - spot[0]) * to_points, (box.y0 - spot[1]) * to_points)
+                _write(axes, text, (x, y), corner, line=far)
                 break
         else:
             hidden += 1
@@ -111,7 +112,7 @@ def _write(axes: Axes, text: str, at: tuple[float, float], corner: tuple[float, 
         text,
         at,
         corner,
-        textcoords="offset pixels",
+        textcoords="offset points",
         ha="left",
         va="bottom",
         fontsize=FONT_SIZE,

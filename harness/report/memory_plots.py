@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
 from harness.compare import CellResult, Comparison
 from harness.compare.odd import RULE, odd_ranks
 from harness.memory_kinds import MEMORY_KINDS, MemoryKind, PeakMemory, RankMemory
-from harness.report.canvas import BLUE, FONT_SIZE, GREY, INK, ORANGE, SKY, heading, new_figure
-from harness.report.rows import cell_rows, finished, mark_missing, write_values
+from harness.report.canvas import BLUE, FONT_SIZE, GREY, INK, LABEL_WIDTH, ORANGE, SKY, heading, new_figure
+from harness.report.rows import LABEL_LINES, cell_rows, finished, mark_missing, write_values
 from harness.report.tables import shown_cells
-from harness.report.units import bytes_unit, fold, plain
+from harness.report.units import bytes_unit, fold, number, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +94,8 @@ def draw_memory_ranks(comparison: Comparison) -> Figure | None:
     unit = bytes_unit(r.peak.peak_bytes for c in cells for r in c.rank_memory)
     hosts = max(len(dict.fromkeys(c.hosts)) for c in cells)
     rows = ceil(len(cells) / _COLUMNS)
-    figure = new_figure(1.2 + rows * (0.75 + 0.28 * hosts))
+    lines = max(_title(c, odd_ranks(_peaks(c, unit.divisor))).count("\n") for c in cells)
+    figure = new_figure(1.2 + rows * (0.75 + 0.13 * lines + 0.28 * hosts))
     panels = figure.subplots(rows, _COLUMNS, squeeze=False).flatten()
     largest = max(r.peak.peak_bytes for c in cells for r in c.rank_memory) / unit.divisor
     for axes, cell in zip(panels, cells, strict=False):
@@ -110,7 +111,7 @@ def _heat_map(axes: Axes, cell: CellResult, divisor: float, largest: float) -> N
     from matplotlib.patches import Rectangle
 
     hosts = list(dict.fromkeys(cell.hosts))
-    values = [rank.peak.peak_bytes / divisor for rank in cell.rank_memory]
+    values = _peaks(cell, divisor)
     odd = odd_ranks(values)
     width = max(cell.hosts.count(host) for host in hosts)
     grid = [[float("nan")] * width for _ in hosts]
@@ -123,13 +124,23 @@ def _heat_map(axes: Axes, cell: CellResult, divisor: float, largest: float) -> N
     axes.imshow(grid, cmap="Blues", vmin=0, vmax=largest * 1.3, aspect="auto")
     for rank, (value, (row, column)) in enumerate(zip(values, places, strict=True)):
         colour = "white" if value > 0.75 * largest else INK
-        axes.text(column, row, f"{value:.3g}", ha="center", va="center", fontsize=FONT_SIZE, color=colour)
+        axes.text(column, row, number(value), ha="center", va="center", fontsize=FONT_SIZE, color=colour)
         if rank in odd:
             frame = Rectangle((column - 0.46, row - 0.42), 0.92, 0.84, fill=False, edgecolor="#D55E00", linewidth=2)
             axes.add_patch(frame)
     axes.set_xticks(range(width))
     axes.set_yticks(range(len(hosts)), [plain(host, 16) for host in hosts], parse_math=False)
     axes.tick_params(length=0, labelsize=FONT_SIZE)
-    named = f"{cell.label}: odd rank {', '.join(map(str, odd))}" if odd else cell.label
-    axes.set_title(plain(named, 60), fontsize=FONT_SIZE + 1, loc="left", parse_math=False, color=INK if odd else GREY)
+    colour = INK if odd else GREY
+    axes.set_title(_title(cell, odd), fontsize=FONT_SIZE + 1, loc="left", parse_math=False, color=colour)
     axes.spines[:].set_visible(False)
+
+
+def _peaks(cell: CellResult, divisor: float) -> list[float]:
+    return [rank.peak.peak_bytes / divisor for rank in cell.rank_memory]
+
+
+def _title(cell: CellResult, odd: Sequence[int]) -> str:
+    """The layout and its odd ranks, on lines as wide as a panel."""
+    named = f"{cell.label}: odd rank {', '.join(map(str, odd))}" if odd else cell.label
+    return "\n".join(fold(named, LABEL_WIDTH)[:LABEL_LINES])

@@ -10,10 +10,8 @@ import importlib
 import json
 import shlex
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -116,14 +114,16 @@ def test_megatron_takes_the_flags(text: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("text", EVERY)
-def test_vllm_takes_the_command(text: str) -> None:
-    found = tool("vllm.engine.arg_utils")
-    parser: Any = tool("vllm.utils.argparse_utils").FlexibleArgumentParser()
-    assert isinstance(parser, ArgumentParser)
+def test_vllm_takes_the_command(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    platforms = tool("vllm.platforms")
+    cpu = tool("vllm.platforms.cpu").CpuPlatform()
+    monkeypatch.setattr(platforms, "_current_platform", cpu, raising=False)  # it looks for a GPU otherwise
+    words = tool("vllm.utils.argparse_utils").FlexibleArgumentParser()
     made = target(text)
-    program, verb, model, *words = shlex.split(export("vllm", made).text, comments=True)
+    program, verb, *rest = shlex.split(export("vllm", made).text, comments=True)
     assert (program, verb) == ("vllm", "serve")
-    arguments = found.EngineArgs.add_cli_args(parser).parse_args(["--model", model, *words])
-    engine = found.EngineArgs.from_cli_args(arguments)
+    found = tool("vllm.entrypoints.common.cli_args").make_arg_parser(words).parse_args(rest)
+    assert found.model_tag == "$MODEL"
+    engine = tool("vllm.engine.arg_utils").EngineArgs.from_cli_args(found)
     assert engine.tensor_parallel_size == made.mesh.tp
     assert engine.dtype == ("bfloat16" if made.options.precision == "bf16" else "float32")

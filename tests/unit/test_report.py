@@ -231,13 +231,23 @@ def test_a_folder_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
 def test_labels_of_points_keep_clear_of_each_other() -> None:
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    points = [(f"layout {i}", float(i % 5), float(i // 5)) for i in range(25)]
+    points = [((f"layout {i}",), float(i % 5), float(i // 5)) for i in range(25)]
     axes.plot([x for _, x, _ in points], [y for _, _, y in points], "o")
     hidden = place_labels(figure, axes, points)
     boxes = [Box(*text.get_window_extent().extents) for text in axes.texts]
     assert len(boxes) + hidden == 25
     assert len(boxes) > 15
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_a_label_without_room_gives_way_to_a_shorter_one() -> None:
+    figure = Figure(figsize=(3, 2), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], "o")
+    assert place_labels(figure, axes, [(("x" * 80, "1"), 0.0, 0.0), (("y" * 80,), 1.0, 1.0)]) == 1
+    assert [text.get_text() for text in axes.texts] == ["1"]
+    # where a label stands must not hang on the pixels of a file: those of SVG are 1/72 inch
+    assert axes.texts[0].anncoords == "offset points"  # type: ignore[attr-defined]
 
 
 def test_units_suit_the_largest_value() -> None:

@@ -43,7 +43,13 @@ def as_flags(target: Target) -> File:
         lost.append("parameters on the CPU")
     if options.compile:
         lost.append("torch.compile")
-    head = comments(
-        [f"{target.title}.", "torchrun ... pretrain_gpt.py $(grep -v '^#' THIS_FILE) ...", *lost_lines(lost)]
-    )
+    start = "torchrun ... pretrain_gpt.py $(grep -v '^#' THIS_FILE) ..."
+    head = comments([f"{target.title}.", start, *_connections(target), *lost_lines(lost)])
     return File(head + "\n".join(flags) + "\n", tuple(lost))
+
+
+def _connections(target: Target) -> list[str]:
+    """What the environment must hold: Megatron refuses to start otherwise."""
+    if target.sharded:
+        return ["CUDA_DEVICE_MAX_CONNECTIONS must not be 1."]
+    return ["Before Blackwell: CUDA_DEVICE_MAX_CONNECTIONS=1."] if target.mesh.tp > 1 else []

@@ -9,6 +9,7 @@ from harness.compare import CellResult
 from harness.report.tables import MAIN_TITLES, MISSING, Column, table_columns
 
 LONGEST_NUMBER = 20
+LONGEST_WORD = 24
 
 
 class Head(NamedTuple):
@@ -26,6 +27,10 @@ class Table(NamedTuple):
     heads: tuple[Head, ...]
     rows: tuple[tuple[str, ...], ...]
     marked: frozenset[int] = frozenset()
+
+    def is_long(self, column: int) -> bool:
+        """Whether a column has cells that are wrapped, and needs room for that."""
+        return any(len(row[column]) > LONGEST_WORD for row in self.rows)
 
 
 def plain_table(caption: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -12,7 +12,7 @@ from harness.checkpoint.study import CheckpointStudy, LayoutStudy, Pair
 from harness.compare import Comparison, compare
 from harness.compare.checkpoints import Labelled, explain
 from harness.record import RunRecord
-from harness.report.checkpoint_matrix import draw_checkpoint_matrix, pair_word
+from harness.report.checkpoint_matrix import draw_checkpoint_matrix, draw_pairs, pair_word
 from harness.report.checkpoints import checkpoint_parts
 from harness.report.markdown import to_markdown
 from harness.store import SweepStore
@@ -173,3 +173,12 @@ def test_a_study_is_kept_with_its_sweep(compared: Comparison, tmp_path: Any) -> 
 def test_reports_of_old_records_lack_the_section() -> None:
     plan = make_plan(["ddp:r4"])
     assert "## Checkpoints" not in to_markdown(compare(plan, make_records(plan, {"ddp:r4": 0.1})))
+
+
+def test_many_meshes_are_numbered_and_their_marks_kept() -> None:
+    names = [f"fsdp:s{size}" for size in range(1, 21)]
+    pairs = [pair(a, b, **({"unequal": ("x",)} if a == b == "fsdp:s3" else {})) for a in names for b in names]
+    axes = draw_pairs(pairs, "title").axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [str(place) for place in range(1, 21)]
+    assert axes.get_yticklabels()[2].get_text() == "fsdp:s3  3"
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["X"]
