@@ -8,6 +8,7 @@ times; the parts are derived here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from statistics import fmean, median
 from typing import Literal
 
@@ -124,6 +125,18 @@ def break_down(exposure: Exposure, axes: Sequence[str] = ()) -> StepBreakdown:
         exposed_by_axis_s=by_axis,
         idle_s=tuple(max(own) - one for one in own),
     )
+
+
+def is_whole(exposure: Exposure) -> bool:
+    """Whether all ranks have the same steps with and without communication, and these took time: not so in a record
+    that was cut short.
+    """
+    tables = (exposure.step_time_s, exposure.compute_s, exposure.optimizer_s, *exposure.without_axis_s.values())
+    shapes = {(len(rows), *sorted({len(row) for row in rows})) for rows in tables}
+    if len(shapes) != 1 or 0 in (shape := shapes.pop()) or len(shape) != 2:
+        return False
+    times = [t for rows in tables for row in rows for t in row]
+    return all(isfinite(t) and t >= 0 for t in times) and all(t > 0 for row in exposure.step_time_s for t in row)
 
 
 def _slowest(rows: Times) -> list[float]:

@@ -18,7 +18,7 @@ from harness.compare.race import race_of, with_savings
 from harness.compare.ranking import rank
 from harness.compare.traffic import cell_traffic
 from harness.compare.transport import group_transports
-from harness.exposure import StepBreakdown, break_down
+from harness.exposure import StepBreakdown, break_down, is_whole
 from harness.layout import get_strategy
 from harness.record import Ground, RunRecord
 from harness.spec import Pruned, SweepPlan
@@ -166,7 +166,7 @@ def _hosts(verify: RunRecord | None) -> tuple[str, ...]:
 
 
 def _breakdown(verify: RunRecord | None) -> StepBreakdown | None:
-    if verify is None or verify.exposure is None:
+    if verify is None or verify.exposure is None or not is_whole(verify.exposure):
         return None
     return break_down(verify.exposure, get_strategy(verify.spec.layout.strategy).axes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from harness.base import Frozen
+from harness.errors import TopologyError
 from harness.layout.subset import first_devices
 from harness.predict.proof import WireProof, prove
 from harness.predict.wire import Algorithm, WireTraffic, wire_traffic
@@ -40,7 +41,11 @@ class CellTraffic(Frozen):
 
 
 def cell_traffic(plan: SweepPlan, verify: RunRecord | None) -> CellTraffic | None:
-    """None where nothing was counted, as on one rank, or the plan's devices are fewer than the layout's ranks."""
+    """None where nothing was counted, as on one rank, or the plan's devices are fewer than the layout's ranks.
+
+    Also where nothing says how what was counted goes over links: an operation that is not known, groups that the layout
+    does not have.
+    """
     traffic = verify.traffic if verify else None
     if verify is None or traffic is None or not traffic.collectives:
         return None
@@ -49,7 +54,10 @@ def cell_traffic(plan: SweepPlan, verify: RunRecord | None) -> CellTraffic | Non
         return None
     topology = first_devices(plan.topology, layout.mesh.world_size)
     algorithm: Algorithm = "gloo" if verify.spec.ranks.device == "cpu" else "nccl_ring"
-    wire = wire_traffic(traffic.collectives, layout, topology, algorithm)
+    try:
+        wire = wire_traffic(traffic.collectives, layout, topology, algorithm)
+    except (ValueError, TopologyError):
+        return None
     plain = median(traffic.plain_step_s) if traffic.plain_step_s else 0
     return CellTraffic(
         collectives=traffic.collectives,
