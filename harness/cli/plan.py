@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from harness.accelerators import ACCELERATORS
-from harness.accelerators import accelerator as find
 from harness.cli.machine import MachineOptions, given_topology, machine_options
 from harness.cli.options import WorkOptions, cross_node_tp_option, json_option, results_option, work_options
 from harness.errors import UsageError
 from harness.layout import LayoutRequest, get_strategy
 from harness.layout.candidates import default_requests, with_order
 from harness.layout.subset import described, first_devices, use_gpus
-from harness.topology.model import Topology
-
-if TYPE_CHECKING:
-    from harness.forecast.predict import Machine
 
 
 @click.command()
@@ -27,7 +21,7 @@ if TYPE_CHECKING:
 @machine_options
 @click.option("--gpu", metavar="NAME", help=f"Accelerator: {', '.join(a.key for a in ACCELERATORS)}.")
 @click.option(
-    "--precision", type=click.Choice(["bf16", "fp32"]), default="bf16", show_default=True, help="Of every layout."
+    "--precision", type=click.Choice(["bf16", "fp32"]), help="Of every layout; default bf16, of CPU ranks fp32."
 )
 @click.option(
     "--activation-checkpointing",
@@ -51,7 +45,7 @@ if TYPE_CHECKING:
     "calibration_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="What 'meshsweep calibrate' measured.",
+    help="What 'meshsweep calibrate' measured; also gives ranks, nodes and workload where these are not given.",
 )
 @click.option(
     "--measured",
@@ -75,7 +69,7 @@ def plan(
     wanted: WorkOptions,
     machine: MachineOptions,
     gpu: str | None,
-    precision: str,
+    precision: str | None,
     activation_checkpointing: str,
     compiled: bool,
     nic_gbit_per_s: float | None,
@@ -98,28 +92,34 @@ def plan(
       meshsweep plan --model 8b --nodes 4 --gpus-per-node 8 --gpu a100-80gb --seq-len 8192 --csv
       meshsweep plan --measured 20260102-030405-tiny-w4 --nodes 64
       meshsweep plan --measured 20260102-030405-tiny-w4
+      meshsweep plan --calibration results/20260102-030405-calibration/calibration.json
       meshsweep plan --model 70b --topology topo.txt --gpu h100-sxm --layouts hsdp,fsdp_tp --json
       meshsweep plan --model 8b --nodes 16 --gpus-per-node 8 --gpu h100-sxm --layouts hsdp:r16s8 --trace
     """
+    from harness.cli.plan_machine import default_nodes, default_workload, make_machine
     from harness.cli.plan_text import forecast_csv, forecast_text
     from harness.cli.traced import traced_text, with_traces
+    from harness.forecast.calibrated import read_calibration
     from harness.forecast.predict import forecast
-    from harness.workload import make_workload
 
     if sweep is not None:
         return _grow(results, sweep, machine.nodes, gpu, nic_gbit_per_s, calibration_file, as_json)
-    if wanted.device == "cpu":
-        raise UsageError("plan predicts accelerators only; leave --device out and give --gpu")
-    topology = given_topology(machine) if machine.described else described(1, wanted.ranks or 8)
+    calibration = read_calibration(calibration_file) if calibration_file else None
+    on_cpu = calibration is not None and calibration.device == "cpu"
+    if wanted.device == "cpu" and not on_cpu:
+        raise UsageError(
+            "plan predicts accelerators; leave --device out and give --gpu, or give --calibration FILE of CPU ranks"
+        )
+    topology = given_topology(machine) if machine.described else described(*default_nodes(calibration, wanted.ranks))
     if machine.use_gpus is not None:
         topology = use_gpus(topology, machine.use_gpus)
     topology = first_devices(topology, wanted.ranks or topology.device_count)
     count = topology.device_count
     given = wanted.requests or default_requests(count)
-    requests = with_order(_with_options(given, precision, compiled), machine.order)
-    workload = make_workload(wanted.model or "1b", wanted.batch or count, wanted.seq_len or 2048)
+    requests = with_order(_with_options(given, precision or ("fp32" if on_cpu else "bf16"), compiled), machine.order)
+    workload = default_workload(calibration, wanted.model, wanted.batch, wanted.seq_len, count)
     found = forecast(
-        _rated(topology, gpu, nic_gbit_per_s, storage_gb_per_s, bandwidth_file, calibration_file),
+        make_machine(topology, gpu, nic_gbit_per_s, storage_gb_per_s, bandwidth_file, calibration_file),
         workload,
         requests,
         activation_checkpointing,  # type: ignore[arg-type]
@@ -180,38 +180,3 @@ def _with_options(requests: tuple[LayoutRequest, ...], precision: str, compiled:
         update = {name: value for name, value in options.items() if name in takes}
         changed.append(request.model_copy(update={"options": request.options.model_copy(update=update)}))
     return tuple(changed)
-
-
-def _rated(
-    topology: Topology,
-    gpu: str | None,
-    nic_gbit: float | None,
-    storage_gb: float | None,
-    bandwidth_file: Path | None,
-    calibration_file: Path | None,
-) -> Machine:
-    from harness.forecast.calibrated import read_groups
-    from harness.forecast.predict import Machine
-    from harness.predict.device import device_of, nominal_nic_gbit
-    from harness.predict.network import Network, read_curve
-    from harness.predict.software import TORCH
-
-    names = {device.name for node in topology.nodes for device in node.devices if device.name}
-    word = gpu or (names.pop() if len(names) == 1 else None)
-    if word is None:
-        raise UsageError(f"which accelerator? give --gpu, one of: {', '.join(a.key for a in ACCELERATORS)}")
-    entry = find(word)
-    rate = nic_gbit or nominal_nic_gbit(entry)
-    curve = read_curve(bandwidth_file) if bandwidth_file else None
-    groups = read_groups(calibration_file) if calibration_file else ()
-    source = "given with --nic-gbit-per-s" if nic_gbit else "NICs of the vendor's own nodes"
-    network = Network(
-        link=entry.link_bandwidth,
-        nic=rate * 1e9 / 8,
-        curve=curve,
-        groups=groups,
-        provenance="measured" if curve or groups else "nominal",
-        source=str(calibration_file) if groups else curve.source if curve else source,
-    )
-    storage = None if storage_gb is None else storage_gb * 1e9
-    return Machine(topology, device_of(entry), network, TORCH, storage)

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from harness.predict.device import Device
     from harness.predict.network import Network
 
-CPU_LINK = 4e9  # bytes/s between ranks of a host, through its memory
-ETHERNET = 1.25e8  # bytes/s of a rank's share of a network that nobody measured: 1 Gbit/s
-
 
 def scaling(
     results: Path, sweep: str, nodes: int, gpu: str | None, nic_gbit: float | None, calibration: Path | None
@@ -64,26 +61,15 @@ def _machine(
 ) -> tuple[Device, Network]:
     from harness.accelerators import accelerator
     from harness.forecast.calibrated import nic_of, read_groups
-    from harness.predict.device import Device, device_of, nominal_nic_gbit
-    from harness.predict.network import Network
+    from harness.predict.device import CPU, device_of, nominal_nic_gbit
+    from harness.predict.network import CPU_LINK, ETHERNET, Network
 
     groups = read_groups(calibration) if calibration else ()
     given = None if nic_gbit is None else nic_gbit * 1e9 / 8
     if kind == "cpu":
         # of compute only its change counts, and a rank's work stays the same: any rate will do
-        device = Device(
-            name="cpu",
-            peak=1e11,
-            attention=1e11,
-            matmul=5e10,
-            matmul_fp8=5e10,
-            memory_bandwidth=1e10,
-            memory_bytes=None,
-            compute_units=1,
-            source="any; a rank's compute does not change",
-        )
         nic = given or nic_of(groups) or ETHERNET
-        return device, Network(link=CPU_LINK, nic=nic, groups=groups, source="host memory and Ethernet")
+        return CPU, Network(link=CPU_LINK, nic=nic, groups=groups, source="host memory and Ethernet")
     entry = accelerator(gpu or next(iter(names), ""))
     nic = given or nic_of(groups) or nominal_nic_gbit(entry) * 1e9 / 8
     return device_of(entry), Network(link=entry.link_bandwidth, nic=nic, groups=groups, source=entry.source)

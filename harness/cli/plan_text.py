@@ -8,6 +8,7 @@ import io
 from tabulate import tabulate
 
 from harness.forecast.models import Forecast, LayoutForecast
+from harness.report.units import Unit, bytes_unit
 
 GIB = 2**30
 _SHOWN = 40
@@ -16,12 +17,13 @@ _SHOWN = 40
 def forecast_text(found: Forecast) -> str:
     """Layouts best first, what was left out by rule, and every number's provenance."""
     work = found.workload
+    unit = bytes_unit(min(one.memory.peak_bytes, GIB) for one in found.layouts)
     lines = [
-        f"{work.model.name} ({work.model.param_count / 1e9:,.2f} B parameters), batch {work.global_batch} x "
+        f"{work.model.name} ({work.model.param_count / 1e9:,.4g} B parameters), batch {work.global_batch} x "
         f"{work.seq_len} tokens, {found.nodes} x {found.gpus_per_node} {found.gpu}; predicted, nothing was run",
         "",
         tabulate(
-            [_row(one) for one in found.layouts[:_SHOWN]], headers="keys", disable_numparse=True, stralign="right"
+            [_row(one, unit) for one in found.layouts[:_SHOWN]], headers="keys", disable_numparse=True, stralign="right"
         ),
     ]
     if len(found.layouts) > _SHOWN:
@@ -42,8 +44,9 @@ def forecast_text(found: Forecast) -> str:
     return "\n".join(lines)
 
 
-def _row(one: LayoutForecast) -> dict[str, str]:
+def _row(one: LayoutForecast, unit: Unit) -> dict[str, str]:
     time, memory = one.time, one.memory
+    state = memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes
     hidden = sum(time.communication_s.values()) - sum(time.exposed_s.values())
     return {
         "layout": one.label,
@@ -54,11 +57,11 @@ def _row(one: LayoutForecast) -> dict[str, str]:
         "compute s": f"{time.compute_s:,.3f}",
         "exposed s": " ".join(f"{axis} {seconds:,.3f}" for axis, seconds in time.exposed_s.items()) or "-",
         "hidden s": f"{hidden:,.3f}",
-        "peak GiB": f"{memory.peak_bytes / GIB:,.1f}",
-        "state GiB": f"{(memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes) / GIB:,.1f}",
-        "activations GiB": f"{memory.activations_bytes / GIB:,.1f}",
+        f"peak {unit.name}": f"{memory.peak_bytes / unit.divisor:,.1f}",
+        f"state {unit.name}": f"{state / unit.divisor:,.1f}",
+        f"activations {unit.name}": f"{memory.activations_bytes / unit.divisor:,.1f}",
         "cross-node": "-" if one.cross_node_share is None else f"{one.cross_node_share:.0%}",
-        "checkpoint GiB": f"{one.checkpoint.total_bytes / GIB:,.1f}",
+        f"checkpoint {unit.name}": f"{one.checkpoint.total_bytes / unit.divisor:,.1f}",
     }
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 from pydantic import ValidationError
 
 from harness.calibration import AxisFit, CalibratedOperation, Calibration
 from harness.errors import UsageError
+from harness.predict.compute import block_time, head_time
+from harness.predict.device import Device
+from harness.predict.job import job_of
 from harness.predict.network import Line, MeasuredGroup
+from harness.predict.software import Software
 
 PROBE_BYTES = 1 << 20  # the size by which the slowest of an axis' groups is chosen
 
@@ -29,6 +34,23 @@ def read_calibration(path: Path) -> Calibration:
 def read_groups(path: Path) -> tuple[MeasuredGroup, ...]:
     """The groups of such a file."""
     return measured_groups(read_calibration(path))
+
+
+def compute_factor(calibration: Calibration, device: Device, software: Software, ranks_per_node: int) -> float | None:
+    """How many times longer than by formula the profiled layouts computed; their median, None if there is none.
+
+    For layouts with other work a rank than any that was profiled.
+    """
+    work = calibration.workload
+    if work is None or work.model_path is not None:
+        return None
+    factors = []
+    for one in calibration.compute:
+        job = job_of(one.layout, work, ranks_per_node)
+        blocks = sum(block_time(job, device, software)[:2])
+        formula = job.model.layers * blocks + sum(head_time(job, device, software))
+        factors.append((one.parts.forward + one.parts.backward) / formula)
+    return median(factors) if factors else None
 
 
 def measured_groups(calibration: Calibration) -> tuple[MeasuredGroup, ...]:

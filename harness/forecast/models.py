@@ -40,7 +40,8 @@ class AxisTraffic(Frozen):
 class LayoutForecast(Frozen):
     """One layout; ``label`` is its strategy and mesh.
 
-    ``fits`` is None where the device's memory is unknown; ``why`` gives the numbers.
+    ``fits`` is None where the device's memory is unknown; ``why`` gives the numbers. ``compute_measured``: whether a
+    calibration has its compute.
     """
 
     layout: str
@@ -58,6 +59,7 @@ class LayoutForecast(Frozen):
     checkpoint: CheckpointPrediction
     time: TimePrediction
     tokens_per_s: float
+    compute_measured: bool = False
     placement: str
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from harness.calibration import Calibration
 from harness.errors import UsageError
+from harness.forecast.calibrated import compute_factor
 from harness.forecast.models import AxisTraffic, Forecast, LayoutForecast, LeftOut, Number
 from harness.layout import Layout, LayoutRequest
 from harness.layout.candidates import Candidates, candidates
 from harness.layout.placement import Placement
-from harness.predict.activations import CHECKPOINTING, Checkpointing
+from harness.predict.activations import CHECKPOINTING, Checkpointing, Kernels
+from harness.predict.calibrated import Cluster, calibrated_time
 from harness.predict.checkpoint import predict_checkpoint
 from harness.predict.collectives import step_collectives
-from harness.predict.device import Device
+from harness.predict.device import CPU, Device, slowed
 from harness.predict.job import job_of
 from harness.predict.memory import MemoryPrediction, predict_memory
 from harness.predict.network import Network
 from harness.predict.software import Software
-from harness.predict.time import predict_time
+from harness.predict.time import TimePrediction, predict_time
 from harness.topology.model import Topology
 from harness.traffic import Collective
 from harness.workload import Workload
@@ -31,13 +34,14 @@ Choice = Checkpointing | Literal["auto"]
 
 
 class Machine(NamedTuple):
-    """A cluster as predictions see it."""
+    """A cluster as predictions see it. What ``calibration`` measured is taken before anything nominal."""
 
     topology: Topology
     device: Device
     network: Network
     software: Software
     storage_bytes_per_s: float | None = None
+    calibration: Calibration | None = None
 
 
 def forecast(
@@ -57,6 +61,7 @@ def forecast(
         raise UsageError(f"no formula knows the parameters of {workload.model_path}; give a preset with --model")
     count = machine.topology.device_count
     found = candidates(requests, workload, count, machine.topology, allow_cross_node_tp=allow_cross_node_tp)
+    machine, compute = _calibrated(machine)
     rows = [
         _layout(layout, placement, workload, machine, checkpointing)
         for layout, placement in zip(found.layouts, found.placements, strict=True)
@@ -67,7 +72,7 @@ def forecast(
         nodes=len(per_node),
         gpus_per_node=max(per_node),
         gpu=machine.device.name,
-        numbers=tuple(_numbers(machine)),
+        numbers=(*_numbers(machine), *_compute_numbers(compute, rows)),
         layouts=tuple(sorted(rows, key=_objective)),
         left_out=_left_out(found),
     )
@@ -83,10 +88,10 @@ def _objective(row: LayoutForecast) -> tuple[bool, float]:
 def _layout(
     layout: Layout, placement: Placement, workload: Workload, machine: Machine, checkpointing: Choice
 ) -> LayoutForecast:
-    chosen, memory = _checkpointed(layout, workload, machine.device, checkpointing)
+    chosen, memory = _checkpointed(layout, workload, machine, checkpointing)
     fits, why = _fits(memory, machine.device)
     gpus_per_node = max(machine.topology.devices_per_node)
-    time = predict_time(job_of(chosen, workload, gpus_per_node), machine.device, machine.network, machine.software)
+    time, measured = _time(chosen, workload, machine, gpus_per_node)
     traffic = _traffic(step_collectives(chosen, workload), placement, gpus_per_node)
     sent = sum(one.ring_bytes for one in traffic)
     mesh = chosen.mesh
@@ -106,21 +111,43 @@ def _layout(
         checkpoint=predict_checkpoint(chosen, workload, machine.storage_bytes_per_s),
         time=time,
         tokens_per_s=workload.tokens_per_step / time.step_time_s,
+        compute_measured=measured,
         placement=placement.remark,
     )
 
 
+def _calibrated(machine: Machine) -> tuple[Machine, float | None]:
+    """The machine with a device as slow as the calibrated layouts say, and how many times slower that is."""
+    if machine.calibration is None:
+        return machine, None
+    ranks = max(machine.topology.devices_per_node)
+    factor = compute_factor(machine.calibration, machine.device, machine.software, ranks)
+    return (machine, None) if factor is None else (machine._replace(device=slowed(machine.device, factor)), factor)
+
+
+def _time(layout: Layout, workload: Workload, machine: Machine, gpus_per_node: int) -> tuple[TimePrediction, bool]:
+    """One step, and whether its compute was measured."""
+    if machine.calibration is not None:
+        cluster = Cluster(machine.network, gpus_per_node)
+        found = calibrated_time(machine.calibration, layout, workload, machine.software, cluster)
+        if found is not None:
+            return found, True
+    job = job_of(layout, workload, gpus_per_node)
+    return predict_time(job, machine.device, machine.network, machine.software), False
+
+
 def _checkpointed(
-    layout: Layout, workload: Workload, device: Device, choice: Choice
+    layout: Layout, workload: Workload, machine: Machine, choice: Choice
 ) -> tuple[Layout, MemoryPrediction]:
     """The layout with activation checkpointing as chosen, and its memory."""
+    kernels: Kernels = "cpu" if machine.calibration is not None and machine.calibration.device == "cpu" else "cuda"
     if choice != "auto":
         chosen = _with_mode(layout, choice)
-        return chosen, predict_memory(chosen, workload)
+        return chosen, predict_memory(chosen, workload, kernels=kernels)
     for mode in CHECKPOINTING:
         chosen = _with_mode(layout, mode)
-        memory = predict_memory(chosen, workload)
-        if _fits(memory, device)[0] is not False:
+        memory = predict_memory(chosen, workload, kernels=kernels)
+        if _fits(memory, machine.device)[0] is not False:
             break
     return chosen, memory
 
@@ -175,24 +202,39 @@ def ring_bytes(one: Collective) -> float:
     return one.total_bytes * (2 if one.operation == "all_reduce" else 1) * (n - 1) / n
 
 
+def _compute_numbers(factor: float | None, rows: Sequence[LayoutForecast]) -> Iterable[Number]:
+    """What a calibration says of compute: of layouts that were profiled, and by their median of the others."""
+    if factor is None:
+        return
+    measured = sum(row.compute_measured for row in rows)
+    source = "steps without communication on all ranks at once, by 'meshsweep calibrate'"
+    if measured:
+        value = f"of {measured} of {len(rows)} layouts"
+        yield Number(name="compute", value=value, provenance="measured", source=source)
+    if measured < len(rows):
+        value = f"of {len(rows) - measured} layouts: {factor:,.3g} times the formula's"
+        yield Number(name="compute", value=value, provenance="fitted", source=f"median of what was measured: {source}")
+
+
 def _numbers(machine: Machine) -> Iterable[Number]:
     device, network, software = machine.device, machine.network, machine.software
     tera = 1e12
-    yield Number(
-        name="matrix products",
-        value=f"{device.matmul * software.matmul / tera:,.0f} of {device.peak / tera:,.0f} TFLOP/s",
-        provenance=software.provenance,
-        source=f"{device.source}; {software.source}",
-    )
+    if device.name != CPU.name:
+        yield Number(
+            name="matrix products",
+            value=f"{device.matmul * software.matmul / tera:,.0f} of {device.peak / tera:,.0f} TFLOP/s",
+            provenance=software.provenance,
+            source=f"{device.source}; {software.source}",
+        )
+        yield Number(
+            name="memory bandwidth",
+            value=f"{device.memory_bandwidth / tera:,.2f} TB/s",
+            provenance=device.provenance,
+            source=device.source,
+        )
     yield Number(
         name="device memory",
         value="unknown" if device.memory_bytes is None else f"{device.memory_bytes / GIB:,.0f} GiB",
-        provenance=device.provenance,
-        source=device.source,
-    )
-    yield Number(
-        name="memory bandwidth",
-        value=f"{device.memory_bandwidth / tera:,.2f} TB/s",
         provenance=device.provenance,
         source=device.source,
     )

@@ -58,3 +58,23 @@ def device_of(entry: Accelerator, *, power: float = 1.0) -> Device:
         compute_units=entry.compute_units or 100,
         source=entry.source if entry.matmul_source is None else f"{entry.source}; {entry.matmul_source}",
     )
+
+
+# a rank of a CPU: rates that only matter in relation to each other, until a calibration says what they are
+CPU = Device(
+    name="CPU",
+    peak=1e11,
+    attention=1e11,
+    matmul=5e10,
+    matmul_fp8=5e10,
+    memory_bandwidth=1e10,
+    memory_bytes=None,
+    compute_units=1,
+    source="no datasheet says how fast one rank of a CPU is",
+)
+
+
+def slowed(device: Device, factor: float) -> Device:
+    """The device with all of its rates divided by ``factor``."""
+    names = ("attention", "matmul", "matmul_fp8", "memory_bandwidth")
+    return device.model_copy(update={name: getattr(device, name) / factor for name in names})

@@ -17,6 +17,8 @@ LINK_SHARE = 0.78
 NIC_SHARE = 0.85
 HOP_INSIDE_S = 2e-6
 HOP_ACROSS_S = 8e-6
+CPU_LINK = 4e9  # bytes/s between ranks of a host, through its memory
+ETHERNET = 1.25e8  # bytes/s of a rank's share of a network that nobody measured: 1 Gbit/s
 
 
 class Curve(Frozen):

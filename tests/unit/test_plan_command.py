@@ -13,6 +13,9 @@ from click.testing import CliRunner
 
 from harness.cli.plan import plan
 from harness.errors import UsageError
+from harness.predict.memory import predict_memory
+from harness.workload import make_workload
+from tests.unit.factories import layout
 
 Form = dict[str, Any]
 COMMAND = ["--model", "70b", "--nodes", "16", "--gpus-per-node", "8", "--gpu", "h100-sxm", "--seq-len", "8192"]
@@ -98,7 +101,7 @@ def test_a_picture(tmp_path: Path) -> None:
     [
         (["--nodes", "1", "--gpus-per-node", "8"], "which accelerator"),
         (["--nodes", "1", "--gpus-per-node", "8", "--gpu", "h1000"], "unknown GPU 'h1000'"),
-        (["--nodes", "1", "--gpus-per-node", "8", "--gpu", "b200", "--device", "cpu"], "accelerators only"),
+        (["--nodes", "1", "--gpus-per-node", "8", "--gpu", "b200", "--device", "cpu"], "plan predicts accelerators"),
         (["--nodes", "2", "--gpu", "b200"], "--gpus-per-node"),
         (["--gpu", "b200", "--calibration", "nowhere.json"], "is no calibration"),
     ],
@@ -106,3 +109,41 @@ def test_a_picture(tmp_path: Path) -> None:
 def test_wrong_use(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         run(*arguments)
+
+
+def calibrated(tmp_path: Path) -> str:
+    """fsdp of ``tiny`` on 2 nodes with 2 CPU ranks each: 10, 20 and 4 ms of compute; no groups were timed."""
+    rows = {"forward_s": [[0.01]] * 4, "backward_s": [[0.02]] * 4, "optimizer_s": [[0.004]] * 4}
+    place = {"strategy": "fsdp", "mesh": {"dp_shard": 4}}
+    ground = {"created_at": "now", "device": "cpu", "backend": "gloo", "hosts": ["a", "b"], "axes": []}
+    work = make_workload("tiny", 8, 64).model_dump()
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps({**ground, "workload": work, "compute": [{"layout": place, **rows}]}))
+    return str(path)
+
+
+def test_a_calibration_of_cpu_ranks_is_enough(tmp_path: Path) -> None:
+    """Nodes, ranks, workload and precision are the calibrated ones; what was not profiled takes the median's factor."""
+    form = json.loads(run("--calibration", calibrated(tmp_path), "--layouts", "fsdp,ddp", "--json")[0])
+    assert (form["nodes"], form["gpus_per_node"], form["workload"]["global_batch"]) == (2, 2, 8)
+    fsdp, ddp = (next(one for one in form["layouts"] if one["label"] == label) for label in ("fsdp s4", "ddp r4"))
+    assert (fsdp["compute_measured"], ddp["compute_measured"]) == (True, False)
+    assert [fsdp["time"]["compute_s"], fsdp["time"]["optimizer_s"]] == pytest.approx([0.03, 0.004])
+    assert ddp["time"]["compute_s"] == pytest.approx(0.03, rel=0.05)  # the same work by formula
+    assert fsdp["time"]["exposed_s"]["dp_shard"] > 0  # by nominal links
+    assert {n["provenance"] for n in form["numbers"] if n["name"] == "compute"} == {"measured", "fitted"}
+    assert (
+        fsdp["memory"]["peak_bytes"]
+        == predict_memory(layout("fsdp:s4"), make_workload("tiny", 8, 64), kernels="cpu").peak_bytes
+    )
+
+
+def test_more_ranks_keep_the_calibrated_samples_a_rank(tmp_path: Path) -> None:
+    form = json.loads(
+        run(
+            "--calibration", calibrated(tmp_path), "--nodes", "4", "--gpus-per-node", "2", "--layouts", "fsdp", "--json"
+        )[0]
+    )
+    (fsdp,) = form["layouts"]
+    assert (form["workload"]["global_batch"], fsdp["label"], fsdp["compute_measured"]) == (16, "fsdp s8", True)
+    assert [fsdp["time"]["compute_s"], fsdp["time"]["optimizer_s"]] == pytest.approx([0.03, 0.002])
