@@ -11,6 +11,7 @@ from harness.forecast.models import Forecast, LayoutForecast, TracedAxis, Traced
 from harness.layout import Layout, Mesh, parse_layout
 from harness.predict.collectives import step_collectives
 from harness.predict.memory import predict_memory
+from harness.report.units import bytes_unit
 from harness.traffic import Collective
 from harness.workload import Workload
 
@@ -45,6 +46,10 @@ def _traced(one: LayoutForecast, workload: Workload) -> TracedLayout:
         axes=tuple(_axis(axis, found.collectives, formula) for axis in axes),
         state_bytes=found.parameters_bytes + found.gradients_bytes + found.optimizer_bytes,
         formula_state_bytes=memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes,
+        peak_bytes=found.peak.peak_bytes if found.peak else None,
+        peak_moment=found.peak.text if found.peak else None,
+        formula_peak_bytes=memory.peak_bytes,
+        formula_peak_moment=memory.peak_moment,
     )
 
 
@@ -63,8 +68,8 @@ def _axis(axis: str, traced: Iterable[Collective], formula: Iterable[Collective]
 
 
 def traced_text(traced: Sequence[TracedLayout]) -> str:
-    """A table of traces beside formulas, a row an axis."""
-    rows = [
+    """Traces beside formulas: a table of collectives, a row an axis, and one of memory, a row a layout."""
+    collectives = [
         {
             "layout": one.layout,
             "axis": axis.axis,
@@ -72,13 +77,31 @@ def traced_text(traced: Sequence[TracedLayout]) -> str:
             "formula": f"{axis.formula_collectives:,}",
             "traced bytes": f"{axis.algorithm_bytes:,}",
             "formula bytes": f"{axis.formula_bytes:,}",
-            "state traced GiB": f"{one.state_bytes / GIB:,.3f}",
-            "formula GiB": f"{one.formula_state_bytes / GIB:,.3f}",
             "each collective": "equal" if one.equal else "DIFFERS",
             "took s": f"{one.seconds:.1f}",
         }
         for one in traced
         for axis in one.axes
     ]
-    title = "collectives of a step and the state of a rank, by the layout's own code on a fake process group:"
-    return f"{title}\n\n{tabulate(rows, headers='keys', disable_numparse=True, stralign='right')}"
+    unit = bytes_unit(min(one.formula_peak_bytes, GIB) for one in traced)
+    memory = [
+        {
+            "layout": one.layout,
+            f"state traced {unit.name}": f"{one.state_bytes / unit.divisor:,.3f}",
+            f"formula {unit.name}": f"{one.formula_state_bytes / unit.divisor:,.3f}",
+            f"peak traced {unit.name}": "-" if one.peak_bytes is None else f"{one.peak_bytes / unit.divisor:,.3f}",
+            f"peak by formula {unit.name}": f"{one.formula_peak_bytes / unit.divisor:,.3f}",
+            "traced moment": one.peak_moment or "-",
+            "moment by formula": one.formula_peak_moment,
+        }
+        for one in traced
+    ]
+    title = "collectives of a step, by the layout's own code on a fake process group:"
+    blocks = [title, _table(collectives), "memory of the first rank, as on a CPU:", _table(memory)]
+    if any(one.peak_bytes is None for one in traced):
+        blocks.append("-: DDP's buckets are C++'s, which a trace does not see; the state of ddp is exact")
+    return "\n\n".join(blocks)
+
+
+def _table(rows: Sequence[dict[str, str]]) -> str:
+    return tabulate(rows, headers="keys", disable_numparse=True, stralign="right")

@@ -77,7 +77,8 @@ class TracedLayout(Frozen):
     """A trace of one layout beside the closed formulas.
 
     ``equal``: every collective is the same, in operation, size, type, phase and count. ``state_bytes``: parameters,
-    gradients and optimizer of the first rank.
+    gradients and optimizer of the first rank. ``peak_bytes``: the most that lives there in a step, and ``peak_moment``
+    when; None where the trace does not see it.
     """
 
     layout: str
@@ -86,6 +87,10 @@ class TracedLayout(Frozen):
     axes: tuple[TracedAxis, ...]
     state_bytes: int
     formula_state_bytes: int
+    peak_bytes: int | None = None
+    peak_moment: str | None = None
+    formula_peak_bytes: int
+    formula_peak_moment: str
 
 
 class LeftOut(Frozen):

@@ -7,6 +7,7 @@ events are kept, kinds are marked whenever something is learnt, and the peak is 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.memory_kinds import MEMORY_KINDS, MemoryKind, PeakMemory
@@ -117,6 +118,19 @@ class Ledger:
             module=moment.module,
             bytes_by_kind=by_kind,
         )
+
+    def moments(self, first: int, last: int) -> Iterator[tuple[Moment, int]]:
+        """Every stay at a moment from event ``first`` on, up to ``last``, with the most bytes that lived there."""
+        total = sum(change for _, change in self._events[:first])
+        ends = (*self._since[1:], last)
+        for moment, since, until in zip(self._moments, self._since, ends, strict=True):
+            if until <= first or since >= last:
+                continue
+            most = total
+            for _, change in self._events[max(since, first) : min(until, last)]:
+                total += change
+                most = max(most, total)
+            yield moment, most
 
     def by_kind(self, position: int) -> dict[MemoryKind, int]:
         """What there was after the first ``position`` events, by kind."""

@@ -203,6 +203,10 @@ class MemoryWatch:
         self._rest = self._live.ledger.position
         self._at(None)
 
+    def step_moments(self) -> Iterator[tuple[Moment, int]]:
+        """Every stay at a moment of the last step, with the most bytes that lived there."""
+        return self._live.ledger.moments(self._step_began, self._rest)
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """The measured block."""

@@ -4,9 +4,9 @@ The process is rank 0 of a group as large as the world in which nothing is sent,
 collectives and the bytes that the code asks for are counted at any model and world size, on a laptop. This is the one
 module of the planning side that imports torch; whoever wants a trace imports it then.
 
-Only two and three blocks are traced: all blocks are alike, so what a step does grows with each further one by the same
-amount, from the second block on (the first differs: nothing is prefetched before it). A test traces four as well.
-Peak memory is not among it: the moment of the peak can move as blocks are added.
+Only three and four blocks are traced, side by side: all blocks are alike but for those at the ends, so what a step does
+grows with each further one by the same amount. So does memory at each moment; the peak is the largest of them
+(``harness.predict.traced_memory``). Tests trace more blocks as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from multiprocessing import get_context
 
@@ -32,14 +32,16 @@ from harness.base import Frozen
 from harness.errors import UsageError
 from harness.layout import Layout
 from harness.measure.collectives import CollectiveCounter
+from harness.measure.memory import MemoryWatch
+from harness.predict.traced_memory import LEAST_BLOCKS, TracedMoment, extend_moments, peak_of
 from harness.spec import Ranks, RunSpec, Settings
-from harness.traffic import Collective, axis_names, merged
+from harness.traffic import Collective, StepPhase, axis_names, merged
 from harness.train.parallel import Context
 from harness.train.session import Session
-from harness.train.weights import allocate
+from harness.train.weights import allocate, clean_name
 from harness.workload import Workload
 
-SHORT, LONG = 2, 3  # blocks that are traced
+SHORT, LONG = LEAST_BLOCKS, LEAST_BLOCKS + 1  # blocks that are traced
 UNTRACED = {
     "fsdp1": "its wrapper cuts real tensors",
     "fsdp1_hybrid": "its wrapper cuts real tensors",
@@ -52,12 +54,20 @@ class Trace(Frozen):
     Attributes:
         collectives: as in ``harness.traffic``.
         parameters_bytes, gradients_bytes, optimizer_bytes: of the rank's shards, after a step.
+        moments: bytes that live on the rank at the moments of a step, as a CPU's verify run measures them. Empty for
+            DDP, whose buckets C++ holds, and where they do not follow for more blocks.
     """
 
     collectives: tuple[Collective, ...]
     parameters_bytes: int
     gradients_bytes: int
     optimizer_bytes: int
+    moments: tuple[TracedMoment, ...] = ()
+
+    @property
+    def peak(self) -> TracedMoment | None:
+        """The fullest moment; None where moments are not known."""
+        return peak_of(self.moments) if self.moments else None
 
 
 def trace(layout: Layout, workload: Workload) -> Trace:
@@ -68,12 +78,13 @@ def trace(layout: Layout, workload: Workload) -> Trace:
     """
     layers = workload.model.n_layers
     if layers <= LONG:
-        return trace_blocks(layout, workload, layers)
-    return extend(trace_blocks(layout, workload, SHORT), trace_blocks(layout, workload, LONG), layers)
+        return trace_blocks(layout, workload, layers)[0]
+    short, long = trace_blocks(layout, workload, SHORT, LONG)
+    return extend(short, long, layers)
 
 
-def trace_blocks(layout: Layout, workload: Workload, blocks: int) -> Trace:
-    """Trace a step of the model with this many blocks.
+def trace_blocks(layout: Layout, workload: Workload, *blocks: int) -> tuple[Trace, ...]:
+    """Trace a step of models with these many blocks each, at the same time.
 
     Raises:
         UsageError: the layout cannot be traced.
@@ -86,17 +97,26 @@ def trace_blocks(layout: Layout, workload: Workload, blocks: int) -> Trace:
         raise UsageError(
             f"{layout.text} cannot be traced compiled; trace it without compile: its collectives are equal"
         )
+    specs = [_spec(layout, workload, count) for count in blocks]
+    import torch._dynamo  # noqa: F401  DTensor does so at its first operator; once here and not in every process
+
+    with ExitStack() as stack:
+        # each in a process of its own, since torch caches what knows the groups of an earlier trace
+        context = get_context("fork")
+        apart = [stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in specs]
+        running = [one.submit(_trace_apart, spec) for one, spec in zip(apart, specs, strict=True)]
+        return tuple(one.result() for one in running)
+
+
+def _spec(layout: Layout, workload: Workload, blocks: int) -> RunSpec:
     shape = workload.model.model_copy(update={"n_layers": blocks})
-    spec = RunSpec(
+    return RunSpec(
         layout=layout,
         workload=workload.model_copy(update={"model": shape}),
         ranks=Ranks(device="cpu", per_node=(layout.mesh.world_size,)),
         settings=Settings(),
         purpose="verify",
     )
-    # in a process of its own, since torch caches what knows the groups of an earlier trace
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as apart:
-        return apart.submit(_trace_apart, spec).result()
 
 
 def _trace_apart(spec: RunSpec) -> Trace:
@@ -112,14 +132,25 @@ def _trace_step(spec: RunSpec) -> Trace:
         session.model.register_comm_hook(None, lambda _state, bucket: _all_reduce_bucket(bucket))
     with fake:
         batch = _batch(spec)
-        session.step(batch, spec.settings.max_grad_norm)  # makes optimizer states
+        if not isinstance(session.model, DistributedDataParallel):
+            _make_states(session)
+        else:
+            session.step(batch, spec.settings.max_grad_norm)
     if isinstance(session.model, DistributedDataParallel):
         session.model.reducer._rebuild_buckets()  # which reads indices, and so must not do it among fake tensors
     counter = CollectiveCounter(lru_cache(axis_names(spec.layout.mesh, spec.layout.options.order)))
-    with fake:
-        session.on_phase = counter.set_phase
-        with counter:
-            session.step(batch, spec.settings.max_grad_norm)
+    watch = MemoryWatch(session.device)
+    watch.watch(session.model, session.bare, session.optimizer, clean_name)
+
+    def at_phase(phase: StepPhase) -> None:
+        counter.set_phase(phase)
+        watch.at_phase(phase)
+
+    session.on_phase = at_phase
+    with fake, watch.running(), counter:
+        watch.begin(1)
+        session.step(batch, spec.settings.max_grad_norm)
+        watch.end()
     parameters = list(session.model.parameters())
     states = [value for state in session.optimizer.state.values() for value in state.values()]
     found = Trace(
@@ -127,9 +158,21 @@ def _trace_step(spec: RunSpec) -> Trace:
         parameters_bytes=_local_bytes(parameters),
         gradients_bytes=_local_bytes(p.grad for p in parameters if p.grad is not None),
         optimizer_bytes=_local_bytes(states),
+        moments=tuple(
+            TracedMoment(phase=moment.phase, module=moment.module, peak_bytes=peak_bytes)
+            for moment, peak_bytes in watch.step_moments()
+            if moment.phase is not None and not isinstance(session.model, DistributedDataParallel)
+        ),
     )
     session.close()
     return found
+
+
+def _make_states(session: Session) -> None:
+    """Have the optimizer make its states, as a first step would; of what is left of such a step only these matter."""
+    for parameter in session.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    session.optimizer.step()
 
 
 def _fake_context(fake: FakeTensorMode) -> type[Context]:
@@ -213,7 +256,7 @@ def _quiet() -> Iterator[None]:
 
 
 def extend(short: Trace, long: Trace, layers: int) -> Trace:
-    """What a step with ``layers`` blocks does, from traces with 2 and 3: each further block adds the same.
+    """What a step with ``layers`` blocks does, from traces with SHORT and LONG: each further block adds the same.
 
     Raises:
         UsageError: the two traces differ in more than counts and sizes, so nothing follows for more blocks.
@@ -229,6 +272,7 @@ def extend(short: Trace, long: Trace, layers: int) -> Trace:
             name: along(getattr(short, name), getattr(long, name))
             for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
         },
+        moments=extend_moments(short.moments, long.moments, LONG, layers) or (),
     )
 
 

@@ -159,14 +159,16 @@ def by_mesh(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
 def clip_by_group(model: nn.Module, max_norm: float) -> Tensor:
     """Clip gradients by their global L2 norm over all meshes; returns the norm before clipping."""
     groups = by_mesh(p for p in model.parameters() if p.grad is not None)
+    # a CPU's foreach kernels are loops, and DTensor takes seconds to find how to split a list of many tensors
+    foreach = None if groups[0][0].device.type == "cuda" else False
     squares = []
     for group in groups:
-        norm = nn.utils.get_total_norm([p.grad for p in group if p.grad is not None])
+        norm = nn.utils.get_total_norm([p.grad for p in group if p.grad is not None], foreach=foreach)
         full = norm.full_tensor() if isinstance(norm, DTensor) else norm
         squares.append(full.square())
     total = torch.stack(squares).sum().sqrt()
     for group in groups:
-        nn.utils.clip_grads_with_norm_(group, max_norm, total)
+        nn.utils.clip_grads_with_norm_(group, max_norm, total, foreach=foreach)
     return total
 
 

@@ -12,9 +12,11 @@ from harness.layout import Layout
 from harness.layout.candidates import candidates
 from harness.predict.collectives import step_collectives
 from harness.predict.memory import predict_memory
-from harness.predict.trace import Trace, extend, trace, trace_blocks
+from harness.predict.trace import LONG, SHORT, Trace, extend, trace, trace_blocks
 from harness.traffic import Collective
 from harness.workload import PRESETS, Workload
+from tests.contract.conftest import GetGroup
+from tests.contract.specs import REMOTE, make_spec
 from tests.unit.factories import layout
 
 
@@ -59,12 +61,25 @@ def test_the_formula_holds_for_large_models_and_worlds(model: str, text: str) ->
 @pytest.mark.parametrize(
     "text", ["fsdp:s4", *(pytest.param(x, marks=pytest.mark.thorough) for x in ("hsdp_tp:r2s2t2", "ddp_tp:r2t2"))]
 )
-def test_each_block_from_the_second_on_adds_the_same(text: str) -> None:
-    """The second difference is zero: what 2 and 3 blocks say of 4 is what 4 blocks say."""
+def test_each_further_block_adds_the_same(text: str) -> None:
+    """The second difference is zero: what 3 and 4 blocks say of 6 is what 6 blocks say, also of the peak."""
     place = layout(text)
     workload = work("small", place)
-    two, three, four = (trace_blocks(place, workload, blocks) for blocks in (2, 3, 4))
-    assert extend(two, three, 4) == four
+    short, long, six = trace_blocks(place, workload, SHORT, LONG, 6)
+    found = extend(short, long, 6)
+    assert found.peak == six.peak
+    assert found.model_copy(update={"moments": ()}) == six.model_copy(update={"moments": ()})
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("text", ["fsdp:s4", "hsdp_tp:r1s2t2"][:1])
+def test_the_peak_is_what_a_rank_measures(text: str, rank_group: GetGroup) -> None:
+    spec = make_spec(text)
+    memory = rank_group(4).call(f"{REMOTE}:memory", spec)[0]
+    found = trace(spec.layout, spec.workload).peak
+    assert found is not None
+    assert (found.phase, found.module) == (memory.step_peak.phase, memory.step_peak.module)
+    assert found.peak_bytes == memory.step_peak.peak_bytes
 
 
 def test_fsdp_of_the_tiny_model_by_hand() -> None:
