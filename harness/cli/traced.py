@@ -99,7 +99,7 @@ def traced_text(traced: Sequence[TracedLayout]) -> str:
     title = "collectives of a step, by the layout's own code on a fake process group:"
     blocks = [title, _table(collectives), "memory of the first rank, as on a CPU:", _table(memory)]
     if any(one.peak_bytes is None for one in traced):
-        blocks.append("-: DDP's buckets are C++'s, which a trace does not see; the state of ddp is exact")
+        blocks.append("-: the moments of 3 and of 4 blocks differ in more than bytes, so that no peak follows for more")
     return "\n\n".join(blocks)
 
 

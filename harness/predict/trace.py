@@ -1,8 +1,8 @@
 """One training step traced on one process: the layout's real code, a fake process group, fake tensors.
 
 The process is rank 0 of a group as large as the world in which nothing is sent, and no tensor has memory; so the
-collectives and the bytes that the code asks for are counted at any model and world size, on a laptop. This is the one
-module of the planning side that imports torch; whoever wants a trace imports it then.
+collectives and the bytes that the code asks for are counted at any model and world size, on a laptop. This module and
+its ``fakes`` are all of the planning side that imports torch; whoever wants a trace imports it then.
 
 Only three and four blocks are traced, side by side: all blocks are alike but for those at the ends, so what a step does
 grows with each further one by the same amount. So does memory at each moment; the peak is the largest of them
@@ -11,34 +11,37 @@ grows with each further one by the same amount. So does memory at each moment; t
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import lru_cache
 from multiprocessing import get_context
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed.fsdp._fully_shard import _fsdp_param
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from harness.base import Frozen
 from harness.errors import UsageError
 from harness.layout import Layout
 from harness.measure.collectives import CollectiveCounter
 from harness.measure.memory import MemoryWatch
+from harness.predict.fakes import (
+    FakeFloats,
+    all_reduce_bucket,
+    chunks_on_demand,
+    fake_buckets,
+    fake_context,
+    fake_group,
+    quiet_torch,
+)
 from harness.predict.traced_memory import LEAST_BLOCKS, TracedMoment, extend_moments, peak_of
 from harness.spec import Ranks, RunSpec, Settings
 from harness.traffic import Collective, StepPhase, axis_names, merged
-from harness.train.parallel import Context
 from harness.train.session import Session
-from harness.train.weights import allocate, clean_name
+from harness.train.weights import clean_name
 from harness.workload import Workload
 
 SHORT, LONG = LEAST_BLOCKS, LEAST_BLOCKS + 1  # blocks that are traced
@@ -54,8 +57,8 @@ class Trace(Frozen):
     Attributes:
         collectives: as in ``harness.traffic``.
         parameters_bytes, gradients_bytes, optimizer_bytes: of the rank's shards, after a step.
-        moments: bytes that live on the rank at the moments of a step, as a CPU's verify run measures them. Empty for
-            DDP, whose buckets C++ holds, and where they do not follow for more blocks.
+        moments: bytes that live on the rank at the moments of a step, as a CPU's verify run measures them. Empty where
+            they do not follow for more blocks.
     """
 
     collectives: tuple[Collective, ...]
@@ -120,24 +123,20 @@ def _spec(layout: Layout, workload: Workload, blocks: int) -> RunSpec:
 
 
 def _trace_apart(spec: RunSpec) -> Trace:
-    with _fake_group(spec.layout.mesh.world_size), _quiet(), _chunks_on_demand():
+    with fake_group(spec.layout.mesh.world_size), quiet_torch(), chunks_on_demand():
         return _trace_step(spec)
 
 
 def _trace_step(spec: RunSpec) -> Trace:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    session = Session(spec, torch.device("cpu"), "adamw", context_type=_fake_context(fake))
+    with fake_buckets(fake):
+        session = Session(spec, torch.device("cpu"), "adamw", context_type=fake_context(fake))
     if isinstance(session.model, DistributedDataParallel):
         # not the function itself: torch looks at a hook's annotations, and refuses those that are not evaluated
-        session.model.register_comm_hook(None, lambda _state, bucket: _all_reduce_bucket(bucket))
+        session.model.register_comm_hook(None, lambda _state, bucket: all_reduce_bucket(bucket))
     with fake:
         batch = _batch(spec)
-        if not isinstance(session.model, DistributedDataParallel):
-            _make_states(session)
-        else:
-            session.step(batch, spec.settings.max_grad_norm)
-    if isinstance(session.model, DistributedDataParallel):
-        session.model.reducer._rebuild_buckets()  # which reads indices, and so must not do it among fake tensors
+    _settle(session, batch, fake)
     counter = CollectiveCounter(lru_cache(axis_names(spec.layout.mesh, spec.layout.options.order)))
     watch = MemoryWatch(session.device)
     watch.watch(session.model, session.bare, session.optimizer, clean_name)
@@ -161,65 +160,26 @@ def _trace_step(spec: RunSpec) -> Trace:
         moments=tuple(
             TracedMoment(phase=moment.phase, module=moment.module, peak_bytes=peak_bytes)
             for moment, peak_bytes in watch.step_moments()
-            if moment.phase is not None and not isinstance(session.model, DistributedDataParallel)
+            if moment.phase is not None
         ),
     )
     session.close()
     return found
 
 
-def _make_states(session: Session) -> None:
-    """Have the optimizer make its states, as a first step would; of what is left of such a step only these matter."""
-    for parameter in session.model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    session.optimizer.step()
-
-
-def _fake_context(fake: FakeTensorMode) -> type[Context]:
-    class FakeContext(Context):
-        """Gives a model fake storage and no weights. Strategies themselves run outside the mode, on meta tensors."""
-
-        def materialise(self, model: nn.Module) -> None:
-            with fake:
-                allocate(model, self.device)
-
-    return FakeContext
-
-
-def _all_reduce_bucket(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """What DDP does by itself; a fake group's own future holds no result."""
-    dist.all_reduce(bucket.buffer())
-    done: torch.futures.Future[Tensor] = torch.futures.Future()
-    done.set_result(bucket.buffer())
-    return done
-
-
-class _Chunks:
-    """The chunks of a tensor as fully_shard cuts it, each made when it is asked for."""
-
-    def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
-        self._tensor, self._dim = tensor, dim
-        self._size = -(-tensor.size(dim) // num_chunks)
-
-    def __getitem__(self, index: int) -> Tensor:
-        start, end = index * self._size, self._tensor.size(self._dim)
-        if start >= end:
-            return self._tensor.new_empty(0)
-        return self._tensor.narrow(self._dim, start, min(self._size, end - start))
-
-
-@contextmanager
-def _chunks_on_demand() -> Iterator[None]:
-    """fully_shard makes as many chunks of each parameter as there are ranks and looks at two of them.
-
-    Among 16,384 ranks that takes most of a minute, so here only those are made.
-    """
-    real = _fsdp_param._chunk_with_empty
-    setattr(_fsdp_param, "_chunk_with_empty", _Chunks)  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(_fsdp_param, "_chunk_with_empty", real)  # noqa: B010
+def _settle(session: Session, batch: tuple[Tensor, Tensor], fake: FakeTensorMode) -> None:
+    """What lies behind a steady step: the optimizer's states, as a step on zero gradients makes them; DDP's buckets."""
+    if not isinstance(session.model, DistributedDataParallel):
+        with fake:
+            for parameter in session.model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            session.optimizer.step()
+        return
+    for _ in range(2):  # buckets are laid out anew after the first step, and hold gradients after the second
+        with fake:
+            session.step(batch, session.spec.settings.max_grad_norm)
+        with FakeFloats(fake):
+            session.model.reducer._rebuild_buckets()
 
 
 def _batch(spec: RunSpec) -> tuple[Tensor, Tensor]:
@@ -232,27 +192,6 @@ def _batch(spec: RunSpec) -> tuple[Tensor, Tensor]:
 def _local_bytes(tensors: Iterable[Tensor]) -> int:
     local = [x.to_local() if isinstance(x, DTensor) else x for x in tensors if isinstance(x, Tensor)]
     return sum(x.numel() * x.element_size() for x in local)
-
-
-@contextmanager
-def _fake_group(world_size: int) -> Iterator[None]:
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from advising on what is only traced."""
-    logger = logging.getLogger("torch.distributed.tensor._redistribute")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    logger.setLevel(before)
 
 
 def extend(short: Trace, long: Trace, layers: int) -> Trace:

@@ -108,7 +108,7 @@ def test_chunks_made_on_demand_are_those_that_fully_shard_makes(text: str, monke
     """Also where a dim does not divide, or has fewer rows than there are ranks."""
     place = layout(text)
     few = trace(place, work("tiny", place))
-    monkeypatch.setattr("harness.predict.trace._Chunks", _fsdp_common._chunk_with_empty)
+    monkeypatch.setattr("harness.predict.fakes.Chunks", _fsdp_common._chunk_with_empty)
     assert trace(place, work("tiny", place)) == few
 
 
