@@ -24,9 +24,14 @@ class ComputeParts(NamedTuple):
 
 
 class ComputeProfile(Frozen):
-    """Raw times of one layout's steps whose collectives carry nothing."""
+    """Raw times of one layout's steps whose collectives carry nothing.
+
+    ``waits``: the ranks of a group waited for each other at each collective, by an all-reduce of one number, whose own
+    time is part of the step's; how long ranks that share cores wait is seen no other way.
+    """
 
     layout: Layout
+    waits: bool = False
     forward_s: Times
     backward_s: Times
     optimizer_s: Times

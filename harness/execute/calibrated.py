@@ -55,7 +55,7 @@ def _compute(layouts: Sequence[Layout], samples: Samples) -> tuple[ComputeProfil
         rows = [s for rank in samples for s in rank if s["kind"] == "compute" and s["layout"] == index]
         if len(rows) == len(samples):
             times = {name: tuple(tuple(row[name]) for row in rows) for name in PHASES}
-            found.append(ComputeProfile(layout=layout, **times))
+            found.append(ComputeProfile(layout=layout, waits=rows[0]["waits"], **times))
     return tuple(found)
 
 

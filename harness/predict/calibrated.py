@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import NamedTuple, get_args
 
 from harness.calibration import AxisFit, CalibratedOperation, Calibration
-from harness.compute_profile import ComputeParts
+from harness.compute_profile import ComputeParts, ComputeProfile
 from harness.layout import Layout
 from harness.predict.collectives import ddp_buckets, step_collectives
 from harness.predict.job import job_of
@@ -24,6 +24,7 @@ from harness.predict.time import TimePrediction, nodes_of, rank_params
 from harness.traffic import Collective, StepPhase
 from harness.workload import Workload
 
+TOKEN_BYTES = 4  # what ranks waited by, see harness/train/muted.py
 Spent = Mapping[tuple[str, StepPhase], float]  # seconds of all collectives of an axis in a phase
 
 
@@ -68,6 +69,8 @@ def calibrated_time(
 def compute_of(calibration: Calibration, layout: Layout, workload: Workload) -> ComputeParts | None:
     """The layout's own compute, or that of one with the same work a rank; None if neither was timed.
 
+    Waiting for slower ranks is part of it, the all-reduces of one number that ranks waited by are not.
+
     The same work: strategy, options, tp, model, sequence length and samples a rank. Its optimizer's time is taken in
     the ratio of the parameters that a rank holds.
     """
@@ -80,8 +83,27 @@ def compute_of(calibration: Calibration, layout: Layout, workload: Workload) -> 
     if found is None:
         return None
     before, now = (rank_params(job_of(one, work, 1)) for one, work in ((found.layout, timed), (layout, workload)))
-    parts = found.parts
-    return parts._replace(optimizer=parts.optimizer * now / before)
+    parts = _without_tokens(calibration, found, timed)
+    return None if parts is None else parts._replace(optimizer=parts.optimizer * now / before)
+
+
+def _without_tokens(calibration: Calibration, profile: ComputeProfile, workload: Workload) -> ComputeParts | None:
+    """The profile's parts less the all-reduces that its ranks waited by; None where their group was not timed."""
+    if not profile.waits:
+        return profile.parts
+    spent = dict.fromkeys(get_args(StepPhase), 0.0)
+    for one in step_collectives(profile.layout, workload):
+        token = one.model_copy(update={"operation": "all_reduce", "size_bytes": TOKEN_BYTES})
+        time_s = _time_s(calibration, profile.layout, workload, token, None)
+        if time_s is None:
+            return None
+        spent[one.phase] += one.count * time_s
+    parts = profile.parts
+    return ComputeParts(
+        forward=parts.forward - spent["forward"],
+        backward=parts.backward - spent["backward"],
+        optimizer=parts.optimizer - spent["clipping"] - spent["optimizer"],
+    )
 
 
 def _work(layout: Layout, workload: Workload) -> tuple[object, ...]:

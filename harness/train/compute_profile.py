@@ -25,8 +25,9 @@ SHARE_OF_MEMORY = 0.5
 
 
 class RankProfile(NamedTuple):
-    """One rank's times of each step, seconds."""
+    """One rank's times of each step, seconds. ``waits``: as in ``harness.compute_profile``."""
 
+    waits: bool
     forward_s: tuple[float, ...]
     backward_s: tuple[float, ...]
     optimizer_s: tuple[float, ...]
@@ -35,29 +36,36 @@ class RankProfile(NamedTuple):
 def profile_compute(spec: RunSpec, layout: Layout, device: torch.device) -> RankProfile | None:
     """Steps of one layout whose collectives carry nothing, all ranks at once; None on all ranks alike if one cannot.
 
+    On CPUs ranks still wait for each other at each collective, as those that share cores do for long. DDP's do not:
+    its all-reduces go on beside backward.
+
     That is: where its model does not fit, or where it cannot be trained without its communication.
     """
     own = spec.model_copy(update={"layout": layout})
     if not _fits(own, device):
         return None
     muted.register()
-    session, problem = None, False
+    session, problem, waits = None, False, False
     try:
-        session = Session(own, device, "adamw", muted=get_strategy(layout.strategy).axes)
+        waits = device.type == "cpu" and layout.strategy != "ddp"
+        axes, stand_in = get_strategy(layout.strategy).axes, muted.WAITING if waits else muted.MUTED
+        session = Session(own, device, "adamw", muted=axes, stand_in=stand_in)
         session.step(session.batch(0), own.settings.max_grad_norm)
     except Exception:
         traceback.print_exc()
         problem = True
-    found = None if slowest(float(problem)) or session is None else _profile(session)
+    found = None if slowest(float(problem)) or session is None else _profile(session, waits)
     if session is not None:
         session.close()
     return found
 
 
-def _profile(session: Session) -> RankProfile:
+def _profile(session: Session, waits: bool) -> RankProfile:
     warm_s = [slowest(sum(_step(session, number))) for number in range(1, 1 + WARMUP_STEPS)]
     steps = max(1, min(STEPS, int(LONGEST_S / warm_s[-1])))
-    return RankProfile(*zip(*(_step(session, 1 + WARMUP_STEPS + number) for number in range(steps)), strict=True))
+    return RankProfile(
+        waits, *zip(*(_step(session, 1 + WARMUP_STEPS + number) for number in range(steps)), strict=True)
+    )
 
 
 def _step(session: Session, number: int) -> tuple[float, float, float]:

@@ -28,7 +28,8 @@ Clip = Callable[[nn.Module, float], Tensor]
 class Context:
     """What a strategy is given: the layout, the model's definition, this rank's device, the initial weights.
 
-    ``muted``: the mesh axes whose collectives carry nothing, to see what a step costs without them.
+    ``muted``: the mesh axes whose collectives carry nothing, to see what a step costs without them; ``stand_in``: their
+    backend, of ``harness.train.muted``.
     """
 
     layout: Layout
@@ -36,6 +37,7 @@ class Context:
     device: torch.device
     full: FullTensor
     muted: frozenset[str] = frozenset()
+    stand_in: str = MUTED
 
     def mesh(self) -> DeviceMesh:
         """The device mesh of the strategy's axes, outermost first, with their names."""
@@ -43,7 +45,7 @@ class Context:
         sizes = dict(zip(AXES, self.layout.mesh.sizes, strict=True))
         shape, names = tuple(sizes[a] for a in axes), tuple(map(self.dim, axes))
         if self.layout.options.order == AXES:
-            muted: dict[int | str, Any] = {self.dim(axis): MUTED for axis in axes if axis in self.muted}
+            muted: dict[int | str, Any] = {self.dim(axis): self.stand_in for axis in axes if axis in self.muted}
             return init_device_mesh(self.device.type, shape, mesh_dim_names=names, backend_override=muted or None)
         backends = tuple((self.backend(axis), None) for axis in axes)
         places = self.places().view(shape)
@@ -55,11 +57,11 @@ class Context:
         With muted axes it says so, for DTensor caches by mesh, and meshes with equal names are equal to it whatever
         their groups are.
         """
-        return axis if not self.muted else f"{axis}_without_{'_'.join(sorted(self.muted))}"
+        return axis if not self.muted else f"{axis}_{self.stand_in}_{'_'.join(sorted(self.muted))}"
 
     def backend(self, axis: str) -> str | None:
         """The backend of an axis' groups; None is the default group's."""
-        return MUTED if axis in self.muted else None
+        return self.stand_in if axis in self.muted else None
 
     def places(self) -> Tensor:
         """Process ranks in the mesh's own order: which process sits at each place of the mesh."""

@@ -19,6 +19,7 @@ from harness.traffic import StepPhase
 from harness.train.blocks import prepare_blocks
 from harness.train.data import local_batch
 from harness.train.decoder import definition
+from harness.train.muted import MUTED
 from harness.train.parallel import Context, load_strategy, matching
 from harness.train.weights import clean_name, full_tensors
 from harness.workload import ModelDefinition, Workload, load_definition
@@ -56,7 +57,8 @@ def check_definition(bare: nn.Module, context: Context) -> None:
 class Session:
     """Builds the layout of ``spec`` on this rank and trains it step by step.
 
-    ``muted`` axes communicate nothing; what is trained then is worthless, and its time is that without them.
+    ``muted`` axes communicate nothing, or only wait, as ``stand_in`` says; what is trained then is worthless, and its
+    time is that without them.
 
     Attributes:
         rank: this process's place in the mesh; its rank in the process group where axes lie in their usual order.
@@ -73,12 +75,14 @@ class Session:
         seed: int | None = None,
         context_type: type[Context] = Context,
         muted: Iterable[str] = (),
+        stand_in: str = MUTED,
     ) -> None:
         self.spec, self.device = spec, device
         self.rank = ranks_by_slot(spec.layout.mesh, spec.layout.options.order)[dist.get_rank()]
         seed = spec.seed if seed is None else seed
         model_def = model_definition(spec.workload)
-        context = context_type(spec.layout, model_def, device, full_tensors(model_def, seed), frozenset(muted))
+        full = full_tensors(model_def, seed)
+        context = context_type(spec.layout, model_def, device, full, frozenset(muted), stand_in)
         with torch.device("meta"):
             bare = model_def.build()
         check_definition(bare, context)

@@ -58,4 +58,5 @@ def test_every_axis_of_every_layout_is_timed_up_to_its_largest_message(rank_grou
             assert min(map(min, rows)) > 0
         time = calibrated_time(calibration, profile.layout, spec.workload, TORCH)
         assert time is not None
-        assert time.step_time_s == pytest.approx(profile.parts.step + sum(time.communication_s.values()))
+        assert profile.waits == (profile.layout.strategy != "ddp")
+        assert 0 < time.compute_s <= profile.parts.forward + profile.parts.backward

@@ -28,6 +28,11 @@ def default_layouts(ranks: int) -> tuple[Layout, ...]:
     return candidates((), Workload(model=PRESETS["tiny"], global_batch=16, seq_len=64), ranks).layouts
 
 
+MEASURED = [
+    "fsdp:s4",
+    "ddp:r4",
+    *(pytest.param(text, marks=pytest.mark.thorough) for text in ("hsdp:r2s2", "fsdp_tp:s2t2", "ddp_tp:r2t2", "tp:t4")),
+]
 THOROUGH = [pytest.param(place, marks=pytest.mark.thorough) for place in default_layouts(8)]
 
 
@@ -42,20 +47,35 @@ def test_what_is_traced_is_what_the_formula_says(place: Layout) -> None:
     assert traced.optimizer_bytes == expected.optimizer_bytes
 
 
+def ends(model: str, ranks: int) -> list[Layout]:
+    """Of the default layouts of each strategy and tp, those with the longest and the shortest dp_shard."""
+    found: dict[tuple[str, int], list[Layout]] = {}
+    for one in candidates((), Workload(model=PRESETS[model], global_batch=ranks, seq_len=4096), ranks).layouts:
+        found.setdefault((one.strategy, one.mesh.tp), []).append(one)
+    return list(dict.fromkeys(layouts[at] for layouts in found.values() for at in (0, -1)))
+
+
+LARGE = [(m, one.text) for m in ("8b", "70b", "405b") for ranks in (128, 1024, 16384) for one in ends(m, ranks)]
+ALWAYS = [("70b", "hsdp:r512s2"), ("8b", "fsdp:s16384")]
+
+
 @pytest.mark.parametrize(
     ("model", "text"),
     [
-        pytest.param("8b", "hsdp_tp:r16s8t8", marks=pytest.mark.thorough),
-        ("70b", "hsdp:r128s8"),
-        ("8b", "fsdp:s16384"),
-        pytest.param("405b", "hsdp_tp:r128s16t8", marks=pytest.mark.thorough),
+        *ALWAYS,
+        *(pytest.param(*case, marks=pytest.mark.thorough) for case in LARGE if case not in ALWAYS),
         pytest.param("70b", "fsdp_tp:s16t8+activation_checkpointing=full+precision=bf16", marks=pytest.mark.thorough),
     ],
 )
 def test_the_formula_holds_for_large_models_and_worlds(model: str, text: str) -> None:
     place = layout(text)
     workload = work(model, place, 1, 4096)
-    assert trace(place, workload).collectives == step_collectives(place, workload)
+    traced, expected = trace(place, workload), predict_memory(place, workload, kernels="cpu")
+    assert traced.collectives == step_collectives(place, workload)
+    assert traced.parameters_bytes == expected.parameters_bytes
+    assert traced.optimizer_bytes == expected.optimizer_bytes
+    assert traced.peak is not None
+    assert traced.peak.peak_bytes == pytest.approx(expected.peak_bytes, rel=0.05)  # as of a measured peak
 
 
 @pytest.mark.parametrize(
@@ -72,14 +92,14 @@ def test_each_further_block_adds_the_same(text: str) -> None:
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("text", ["fsdp:s4", "hsdp_tp:r1s2t2"][:1])
+@pytest.mark.parametrize("text", MEASURED)
 def test_the_peak_is_what_a_rank_measures(text: str, rank_group: GetGroup) -> None:
     spec = make_spec(text)
-    memory = rank_group(4).call(f"{REMOTE}:memory", spec)[0]
+    measured = rank_group(4).call(f"{REMOTE}:memory", spec)[0].step_peak
     found = trace(spec.layout, spec.workload).peak
     assert found is not None
-    assert (found.phase, found.module) == (memory.step_peak.phase, memory.step_peak.module)
-    assert found.peak_bytes == memory.step_peak.peak_bytes
+    assert (found.phase, found.module) == (measured.phase, measured.module)
+    assert found.peak_bytes == measured.peak_bytes
 
 
 def test_fsdp_of_the_tiny_model_by_hand() -> None:

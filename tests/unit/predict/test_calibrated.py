@@ -59,6 +59,19 @@ def test_fsdp_on_cpus_by_hand() -> None:
     assert time.tokens_per_s_per_rank == pytest.approx(8 * 32 / 4 / time.step_time_s)
 
 
+def test_what_ranks_waited_by_is_no_compute() -> None:
+    """An all-reduce of 4 bytes in each collective's place: 3 of forward, 5 of backward, 1 of clipping."""
+    work = make_workload("tiny", 8, 32)
+    found = made(work, "fsdp:s4")
+    waits = found.model_copy(update={"compute": tuple(p.model_copy(update={"waits": True}) for p in found.compute)})
+    token = 1e-3 + 1e-8 * 1024
+    assert compute_of(waits, layout("fsdp:s4"), work) == pytest.approx(
+        (10e-3 - 3 * token, 20e-3 - 5 * token, 4e-3 - token)
+    )
+    alone, together = (predicted("fsdp:s4", one, work).step_time_s for one in (found, waits))
+    assert together == pytest.approx(alone - 9 * token)
+
+
 def test_on_accelerators_compute_hides_half_of_itself() -> None:
     work = make_workload("tiny", 8, 32)
     time = predicted("fsdp:s4", made(work, "fsdp:s4", device="cuda"), work, HALF)
