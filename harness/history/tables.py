@@ -60,21 +60,21 @@ def sweep_tables(plan: SweepPlan, records: Sequence[RunRecord], name: str) -> Ta
     return Tables(_table(runs, run_schema()), _table(cells, schema(CELL_COLUMNS)))
 
 
-RoundValues = Mapping[tuple[str, int], float]  # by run_id and attempt
+RoundValues = Mapping[int, float]  # by id() of the record
 
 
 def _round_values(collected: Collected, records: Sequence[RunRecord]) -> RoundValues:
     """``round_value`` of every record with a usable round, also of attempts that do not count."""
     rounds = [timed for cell in collected.cells for timed in (*cell.rounds, *cell.elsewhere)]
-    counted = {(timed.record.run_id, timed.record.attempt) for timed in rounds}
-    rounds += usable_rounds([r for r in records if r.timing and (r.run_id, r.attempt) not in counted])
+    counted = {id(timed.record) for timed in rounds}
+    rounds += usable_rounds([r for r in records if r.timing and id(r) not in counted])
     by_steps: dict[int, list[Round]] = {}
     for timed in rounds:
         by_steps.setdefault(len(timed.steps), []).append(timed)
     found = {}
     for alike in by_steps.values():
         values = round_value(np.array([timed.times for timed in alike]))
-        found.update({(r.record.run_id, r.record.attempt): x for r, x in zip(alike, values.tolist(), strict=True)})
+        found.update({id(timed.record): value for timed, value in zip(alike, values.tolist(), strict=True)})
     return found
 
 
@@ -127,7 +127,7 @@ def _run_row(plan: SweepPlan, record: RunRecord, sweep: str, values: RoundValues
     if timing is not None:
         row.update(design=timing.design, steady=timing.steady, steps=len(timing.cycles))
         row.update({CYCLES: timing.cycles, SAMPLES: timing.step_time_s})
-        value = values.get((record.run_id, record.attempt))
+        value = values.get(id(record))
         if value is not None:
             row["step_time_s"] = math.exp(value)
             row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
@@ -186,7 +186,7 @@ def _cell_rows(plan: SweepPlan, collected: Collected, sweep: str, values: RoundV
 def _cell_values(plan: SweepPlan, cell: Cell, values: RoundValues) -> dict[str, Any]:
     row: dict[str, Any] = {"rounds": len(cell.rounds)}
     if cell.rounds:
-        row["step_time_s"] = math.exp(fmean(values[timed.record.run_id, timed.record.attempt] for timed in cell.rounds))
+        row["step_time_s"] = math.exp(fmean(values[id(timed.record)] for timed in cell.rounds))
         row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
     if cell.verify is not None and cell.verify.memory is not None:
         row["peak_memory_bytes"] = max(cell.verify.memory.peak_bytes, default=None)
