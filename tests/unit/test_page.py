@@ -23,7 +23,7 @@ from tests.unit.factories import make_failed_record, make_ground, make_plan, mak
 from tests.unit.test_report import any_records
 
 EVIL = "<script>alert('1')</script>"
-VOID = {"meta", "br", "path", "use", "rect"}
+VOID = {"meta", "br", "wbr", "path", "use", "rect"}
 
 
 class Elements(HTMLParser):
@@ -51,7 +51,10 @@ class Elements(HTMLParser):
             assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text.append((self.open[-1] if self.open else "", data))
+        within = self.open[-1] if self.open else ""
+        if self.text and self.tags[-1][0] == "wbr" and self.text[-1][0] == within:
+            data = self.text.pop()[1] + data  # a place for a break ends no word
+        self.text.append((within, data))
 
     def words(self, tag: str) -> list[str]:
         return [" ".join(data.split()) for within, data in self.text if within == tag and data.strip()]
@@ -174,6 +177,14 @@ def test_any_record_that_the_schema_allows_gives_a_page(made: tuple[SweepPlan, l
     comparison = compare(*made)
     Elements(to_html([comparison], [{}]))
     Elements(to_html([comparison] * 2, [{}] * 2, side_by_side([comparison] * 2)))
+
+
+def test_long_labels_of_layouts_break_between_their_words() -> None:
+    text = "fsdp:s4+activation_checkpointing=selective"
+    plan = make_plan([text])
+    page = to_html([compare(plan, make_records(plan, {text: 0.1}))], [{}])
+    assert "fsdp s4 +activation_<wbr>checkpointing=<wbr>selective</td>" in page
+    assert "fsdp s4 +activation_checkpointing=selective" in Elements(page).words("td")
 
 
 def test_memory_alone_still_gives_a_page() -> None:

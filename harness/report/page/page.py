@@ -96,8 +96,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["picture"] = _picture
+    environment.filters["breakable"] = _breakable
     environment.filters["log"] = lambda text: _NOT_TEXT.sub(" ", text).rstrip()
     return environment
+
+
+def _breakable(text: str) -> Markup:
+    """Escaped, with places for a line break within the long words of options."""
+    from markupsafe import Markup, escape
+
+    return escape(text).replace("_", Markup("_<wbr>")).replace("=", Markup("=<wbr>"))
 
 
 def _picture(picture: Picture, key: str) -> Markup:
