@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from harness.errors import ExecutionError
 from harness.launch.folder import RankEnd
 
-PRELOAD = ["harness.train.worker"]
+PRELOAD = ["harness.train.preload"]
 PR_SET_PDEATHSIG = 1
 GRACE_S = 3.0
 PEERS_S = 0.5

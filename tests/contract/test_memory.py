@@ -6,6 +6,7 @@ from math import ceil, prod
 
 import pytest
 
+from harness.execute.ranks import RankGroup
 from harness.layout import STRATEGIES
 from harness.layout.legality import meshes
 from harness.predict.parameters import parameters
@@ -65,3 +66,10 @@ def test_kinds_sum_to_what_the_allocator_counts(text: str, rank_group: GetGroup)
     counted = rank_group(4).call("tests.contract.allocator:step_peak", spec)
     for memory, allocated in zip(memories, counted, strict=True):
         assert sum(memory.step_peak.bytes_by_kind.values()) == pytest.approx(allocated, rel=0.03)
+
+
+def test_a_rank_starts_with_its_modules_and_no_tensor() -> None:
+    """What was imported before the fork is out of the collector's sight, so the books of memory must miss nothing."""
+    with RankGroup(1) as fresh:
+        (start,) = fresh.call("tests.contract.preloaded:facts")
+    assert start == {"tensors": 0, "frozen": True, "imported": True, "cuda": False}
