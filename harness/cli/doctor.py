@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.machine import files_option
 from harness.cli.options import json_option
 from harness.errors import TopologyError, UsageError
 
@@ -20,14 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
-@click.option(
-    "--from",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Saved snapshots or tool outputs, one or more a host, instead of this machine.",
-)
+@files_option("Saved snapshots or tool outputs, one or more a host, instead of this machine.")
 @click.option("--contract", type=click.Path(path_type=Path), metavar="FILE", help="Compare with this mesh contract.")
 @click.option("--profile", metavar="NAME", help="Look at nodes through a Slurm job of this site profile.")
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="With --profile: how many nodes; default 1.")

@@ -47,6 +47,13 @@ def gathered(command: Decorated, into: str, kind: Callable[..., object], names: 
     return with_value
 
 
+def files_option(text: str, *names: str) -> Decorated:
+    """``--from FILE``, also by other ``names``, as often as there are files; ``text`` is its help."""
+    return click.option(
+        "--from", *names, "files", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help=text
+    )
+
+
 _DEVICES = (
     click.option("--use-gpus", metavar="LIST", help="Only these: 0-3,5 on every node, or node1:0-3,node2:0-3."),
     click.option(
@@ -58,15 +65,7 @@ _DEVICES = (
     ),
 )
 _MACHINES = (
-    click.option(
-        "--from",
-        "--topology",
-        "files",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Saved listings of another machine; repeat for more.",
-    ),
+    files_option("Saved listings of another machine; repeat for more.", "--topology"),
     click.option("--nodes", type=click.IntRange(1), metavar="N", help="Describe a cluster of N alike nodes."),
     click.option("--gpus-per-node", type=click.IntRange(1), metavar="G", help="GPUs of each such node."),
 )

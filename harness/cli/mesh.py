@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.cli.machine import MachineOptions, gap_notes, given_topology, machine_options
+from harness.cli.machine import MachineOptions, files_option, gap_notes, given_topology, machine_options
 from harness.cli.options import json_option
 from harness.errors import UsageError
 from harness.execute.here import CPU_RANKS
@@ -103,14 +103,7 @@ def show(file: Path, picture: Path | None, as_json: bool) -> int:
 
 @mesh.command()
 @click.argument("file", type=click.Path(path_type=Path), default=CONTRACT)
-@click.option(
-    "--from",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Saved listings of every host instead of this machine; repeat for more.",
-)
+@files_option("Saved listings of every host instead of this machine; repeat for more.")
 @json_option
 def check(file: Path, files: tuple[Path, ...], as_json: bool) -> int:
     """Compare this machine, or saved listings, with a contract.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.cluster import waiting_text, without_plan
-from harness.cli.machine import MachineOptions, gap_notes, machine_options
+from harness.cli.machine import MachineOptions, files_option, gap_notes, machine_options
 from harness.cli.options import (
     WorkOptions,
     cross_node_tp_option,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--from", "files", multiple=True, type=click.Path(path_type=Path), help="Read saved outputs instead.")
+@files_option("Read saved outputs instead.")
 @click.option("--source", default="auto", show_default=True, help="Which reader asks this machine.")
 @click.option("--measure", is_flag=True, help="Time the links inside this machine too, for a few seconds.")
 @json_option
