@@ -11,7 +11,8 @@ sweep: $(VENV)/.installed
 
 test: $(VENV)/.installed-test lint
 	$(BIN)/pytest tests/unit --numprocesses auto -p no:benchmark
-	$(BIN)/pytest tests/contract tests/e2e tests/slurm
+	$(BIN)/pytest tests/contract tests/e2e --numprocesses 2 --dist worksteal -p no:benchmark
+	$(BIN)/pytest tests/slurm
 
 # Cases beyond those of every run: larger models and worlds, more meshes.
 thorough: $(VENV)/.installed-test
