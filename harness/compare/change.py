@@ -190,7 +190,7 @@ def judge_values(before: Array, after: Array, rule: Rule) -> tuple[list[CellChan
     cells = []
     for own, other, loss, then, now in zip(absolute, relative, losses.tolist(), *counts, strict=True):
         change, reason = _verdict(own, other, common, rule)
-        findable = None if np.isnan(loss) else loss
+        findable = None if np.isnan(loss) else max(loss, rule.slower)
         if change is Change.TIE and (findable is None or findable > rule.visible):
             change, reason = Change.TOO_FEW, _too_few((int(then), int(now)), findable, rule)
         cell = CellChange(label="", change=change, reason=reason, absolute=own, relative=other, findable=findable)
