@@ -14,6 +14,11 @@ from virtual_cluster.model import SLOTS, Cluster, Host
 from virtual_cluster.system import HOSTS_FILE, ClusterError, run
 
 LINKS = Path("/sys/class/net")
+# What a link that was idle may send at once, beyond its rate: little, or short messages would seem to cost nothing.
+BURST = "32kb"
+# A congestion control that follows losses only. One that paces by its own guess of the rate (BBR, some kernels'
+# default) guesses wrong between the bursts of training steps: time would not follow from bytes and rate.
+TCP = {"tcp_congestion_control": "reno", "tcp_slow_start_after_idle": "0"}
 
 
 def on_free_slot(wanted: Cluster) -> Cluster:
@@ -54,6 +59,8 @@ def create_host(host: Host, bridge: str) -> None:
     run(*host.enter("ip", "link", "set", "lo", "up"))
     run(*host.enter("ip", "addr", "add", f"{host.address}/24", "dev", "eth0"))
     run(*host.enter("ip", "link", "set", "eth0", "addrgenmode", "none", "up"))
+    for name, value in TCP.items():
+        run(*host.enter("sh", "-c", f"echo {value} >/proc/sys/net/ipv4/{name}"))
 
 
 def shape(host: Host, rate: str) -> None:
@@ -61,7 +68,7 @@ def shape(host: Host, rate: str) -> None:
     if rate == "none":
         run(*host.enter("tc", "qdisc", "del", "dev", "eth0", "root"), check=False)
     else:
-        tbf = ("tbf", "rate", rate, "burst", "256kb", "latency", "100ms")
+        tbf = ("tbf", "rate", rate, "burst", BURST, "latency", "100ms")
         run(*host.enter("tc", "qdisc", "replace", "dev", "eth0", "root", *tbf))
 
 

@@ -17,20 +17,20 @@ TOTAL = MEGABYTES << 20
 RATE_MBIT = 200
 
 
-def transfer_mbit(cluster: VirtualCluster, source: str, target: str) -> float:
+def transfer_mbit(cluster: VirtualCluster, source: str, target: str, total: int = TOTAL) -> float:
     """How fast bytes go from one node to another."""
     address = cluster.addresses[target]
-    command = (sys.executable, str(TRANSFER), "receive", address, str(TOTAL))
+    command = (sys.executable, str(TRANSFER), "receive", address, str(total))
     with subprocess.Popen(cluster.on_node(target, *command), stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == "listening\n"
-        cluster.run(*cluster.on_node(source, sys.executable, TRANSFER, "send", address, str(TOTAL)))
+        cluster.run(*cluster.on_node(source, sys.executable, TRANSFER, "send", address, str(total)))
         return float(receiver.stdout.read())
 
 
-def best_mbit(cluster: VirtualCluster, source: str, target: str) -> float:
+def best_mbit(cluster: VirtualCluster, source: str, target: str, total: int = TOTAL) -> float:
     """The best of three: a busy machine makes a transfer slower, nothing makes it faster than the link."""
-    return max(transfer_mbit(cluster, source, target) for _ in range(3))
+    return max(transfer_mbit(cluster, source, target, total) for _ in range(3))
 
 
 def test_a_step_runs_on_both_nodes(cluster: VirtualCluster) -> None:
@@ -85,6 +85,12 @@ def test_links_between_nodes_are_slow_and_those_inside_are_not(cluster: VirtualC
     first, second = cluster.nodes
     assert best_mbit(cluster, first, second) == pytest.approx(RATE_MBIT, rel=0.25)
     assert best_mbit(cluster, first, first) > 2 * RATE_MBIT
+
+
+def test_a_message_as_long_as_a_bucket_of_gradients_takes_its_time_too(cluster: VirtualCluster) -> None:
+    """Also after a pause, in which a link must not save up what it did not send."""
+    first, second = cluster.nodes
+    assert best_mbit(cluster, first, second, total=1 << 20) == pytest.approx(RATE_MBIT, rel=0.25)
 
 
 def test_the_rate_can_be_changed(cluster: VirtualCluster) -> None:
