@@ -1,6 +1,6 @@
 """Fit the few factors of each training stack to the calibration rows of a table of published runs, and prove them.
 
-    python benchmarks/fit_software.py TABLE.csv [--leave-out]
+    python -m benchmarks.fit_software TABLE.csv [--leave-out]
 
 Prints the factors as they stand in harness/score/published.py, then the errors on the rows that were not fitted to;
 ``--leave-out`` also fits without each source in turn and predicts it, which shows what is physics and what is fit.
