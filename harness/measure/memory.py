@@ -44,10 +44,12 @@ class LiveTensors(TorchDispatchMode):
     Buffers that C++ code holds without showing them to any operator (a gloo work buffer) are not seen.
     """
 
-    def __init__(self, device_type: str, before_op: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, device_type: str, before_op: Callable[[], None] = lambda: None, local_type: type[Tensor] = Tensor
+    ) -> None:
         super().__init__()
         self.ledger = Ledger()
-        self._device_type, self._before_op = device_type, before_op
+        self._device_type, self._before_op, self._local_type = device_type, before_op, local_type
         self._names: dict[int, int] = {}
         self._finalizers: dict[int, weakref.finalize[Any, Any]] = {}
         for thing in gc.get_objects():
@@ -92,7 +94,7 @@ class LiveTensors(TorchDispatchMode):
         """Book a tensor's storage; its name in the ledger, None where it has none on this device."""
         if isinstance(tensor, DTensor):
             return self.see(tensor._local_tensor)
-        if tensor.device.type != self._device_type:
+        if tensor.device.type != self._device_type or not isinstance(tensor, self._local_type):
             return None
         try:
             return self._hold(tensor.untyped_storage())
@@ -124,15 +126,16 @@ class LiveTensors(TorchDispatchMode):
 class MemoryWatch:
     """Follows a model through its steps and, when the measured block has ended, says what memory was made of.
 
-    Call ``watch`` once the model is built, then around each step ``begin``, ``at_phase`` and ``end``.
+    Call ``watch`` once the model is built, then around each step ``begin``, ``at_phase`` and ``end``. Only tensors of
+    ``local_type`` count, so that a trace's books are of fake ones alone.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, local_type: type[Tensor] = Tensor) -> None:
         self.method = "live tensors" if device.type == "cpu" else "cuda allocator"
         self.rss: int | None = None
         self.rank_memory: RankMemory | None = None
         self._device = device
-        self._live = LiveTensors(device.type, self._before_op)
+        self._live = LiveTensors(device.type, self._before_op, local_type)
         self._step: int | None = None
         self._step_began = self._rest = 0
         self._stack: list[tuple[str, int, int]] = []  # module, first storage, first autograd node

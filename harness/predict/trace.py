@@ -19,7 +19,7 @@ from multiprocessing import get_context
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -138,7 +138,8 @@ def _trace_step(spec: RunSpec) -> Trace:
         batch = _batch(spec)
     _settle(session, batch, fake)
     counter = CollectiveCounter(lru_cache(axis_names(spec.layout.mesh, spec.layout.options.order)))
-    watch = MemoryWatch(session.device)
+    # a fake number has a real one beside it, which is nobody's memory
+    watch = MemoryWatch(session.device, FakeTensor)
     watch.watch(session.model, session.bare, session.optimizer, clean_name)
 
     def at_phase(phase: StepPhase) -> None:
