@@ -48,7 +48,12 @@ def cluster_options(command: Decorated) -> Decorated:
                 metavar="K",
                 help=slurm_only + "layouts timed side by side in one job.",
             ),
-            click.option("--max-jobs", type=click.IntRange(1), metavar="N", help=slurm_only + "jobs at a time."),
+            click.option(
+                "--max-jobs",
+                type=click.IntRange(1),
+                metavar="N",
+                help=slurm_only + "jobs at a time. Default: all; 1 where jobs leave room on their nodes.",
+            ),
             click.option(
                 "--depend", metavar="DEPENDENCY", help=slurm_only + "as sbatch --dependency: afterok:123, or 123."
             ),

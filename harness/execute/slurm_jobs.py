@@ -27,10 +27,10 @@ from harness.launch.job_file import JobEnd, SlurmJobFile, read_job_file, write_j
 from harness.launch.progress import started
 from harness.slurm import commands
 from harness.slurm.commands import ControllerSilent
-from harness.slurm.profile import SlurmOptions
+from harness.slurm.profile import Profile, SlurmOptions
 from harness.slurm.script import CALL_FILE, JobRequest, Submission, job_name, submission
 from harness.slurm.state import REFUSED, UNKNOWN, JobStatus
-from harness.spec import Launch
+from harness.spec import Launch, Ranks
 from harness.store import SweepStore
 
 MARGIN_S = 120.0
@@ -60,7 +60,11 @@ def adopt(folder: Path, file: SlurmJobFile, ran: bool) -> SlurmJobFile | None:
 
 
 class SlurmJobs:
-    """A sweep's jobs, one a launch, at most ``max_jobs`` at a time."""
+    """A sweep's jobs, one a launch, at most ``max_jobs`` at a time.
+
+    Without ``max_jobs``: as many as Slurm runs, but one where two could share a node, whose cores and links both would
+    then measure.
+    """
 
     outlive = True
     poll_s = 0.5
@@ -68,6 +72,7 @@ class SlurmJobs:
     def __init__(self, store: SweepStore, options: SlurmOptions, env: Mapping[str, str]) -> None:
         check_folder(store.folder)
         self._store, self._options, self._env = store, options, env
+        self._most = options.max_jobs or (1 if leaves_room(options.profile, store.plan().ranks) else None)
         self.queue = Queue()
 
     def find(self) -> list[Job]:
@@ -87,8 +92,7 @@ class SlurmJobs:
         return [SlurmJob(folder, found, self.queue)] if found else []
 
     def take(self, waiting: int, running: int) -> int:
-        most = self._options.max_jobs
-        return int(waiting > 0 and (most is None or running < most))
+        return int(waiting > 0 and (self._most is None or running < self._most))
 
     def submit(self, launches: Sequence[Launch]) -> Job | None:
         """Submit one launch; None while the controller does not answer. A refused job comes back as an ended one."""
@@ -108,6 +112,15 @@ class SlurmJobs:
             return left[0]
         avoid = failed_hosts(self._store, launch)
         return submit_launch(folder, launch, self._options, self._env, self.queue, self._store.folder.name, avoid)
+
+
+def leaves_room(profile: Profile, ranks: Ranks) -> bool:
+    """Whether a node may have room for a second job, as far as the profile says."""
+    if profile.exclusive:
+        return False
+    if profile.gpus is not None:
+        return ranks.world_size < profile.gpus
+    return profile.gpus_per_node is None or min(ranks.per_node) < profile.gpus_per_node
 
 
 def seen_jobs(store: SweepStore) -> list[Running]:

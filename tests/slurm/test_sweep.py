@@ -18,7 +18,7 @@ from harness.topology.model import LinkClass
 from tests.slurm.cluster import VirtualCluster
 from tests.slurm.sweep import FAULTY, SHORT, SLURM, SMALL, Sweep, outcomes
 
-pytestmark = [pytest.mark.distributed, pytest.mark.cluster_sweep, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.distributed, pytest.mark.timeout(1200)]
 
 TWO_NODES = (*SLURM, "--nodes", "2")
 ONE_NODE = (*SLURM, "--nodes", "1")
@@ -45,6 +45,7 @@ def odd_sweep(cluster: VirtualCluster, tmp_path: Path) -> Iterator[Sweep]:
     made.end()
 
 
+@pytest.mark.cluster_sweep
 def test_ten_configurations_whose_submitter_is_killed_twice_and_whose_controller_is_silent(odd_sweep: Sweep) -> None:
     """No record is missing, none is there twice."""
     sweep = odd_sweep
@@ -75,6 +76,7 @@ def test_ten_configurations_whose_submitter_is_killed_twice_and_whose_controller
     assert not list(sweep.command.results.parent.glob("**/pwned"))
 
 
+@pytest.mark.cluster_sweep
 def test_a_layout_that_shards_inside_its_nodes_beats_the_flat_one(sweep: Sweep) -> None:
     layouts = "ddp:r8,fsdp:s8,hsdp:r2s4,fsdp_tp:s2t4,hsdp_tp:r2s2t2"
     model = ("--model", "tests.slurm.models:wide", "--batch", "8", "--seq-len", "16")
@@ -117,13 +119,14 @@ def communicators_were_seen(sweep: Sweep) -> None:
     assert set(found.values()) == {("TCP eth0",)}
 
 
+@pytest.mark.cluster_sweep
 def test_each_fault_ends_its_own_cell_in_its_class(sweep: Sweep) -> None:
     """A rank killed, a rank hung, a job cancelled, a job at its time limit; then a node dies under the timing job."""
     forever, cancelled = "fsdp:s2+activation_checkpointing=full", "fsdp:s2+reshard_after_forward=false"
     faults = f"fsdp:s2=kill@2,fsdp1:s2=hang@2,{forever}=everywhere@2,{cancelled}=everywhere@2,ddp:r2=slow,tp:t2=slow"
     layouts = f"{forever},{cancelled},ddp:r2,tp:t2,fsdp:s2,fsdp1:s2"
     process = sweep.start(
-        *("run", *TWO_NODES, *FAULTY, "--rounds", "1", "--steps", "40"),
+        *("run", *TWO_NODES, *FAULTY, "--rounds", "1", "--steps", "40", "--max-jobs", "4"),
         *("--allow-cross-node-tp", "--layouts", layouts, "--name", "s", "--json"), FAULTS=faults,
     )  # fmt: skip
     at_limit = sweep.wait(lambda: sweep.job_of("activation"))
@@ -276,6 +279,7 @@ def test_a_full_disk_ends_the_command_and_resume_tries_again(cluster: VirtualClu
     assert len(runs) == len(set(runs))
 
 
+@pytest.mark.cluster_sweep
 def test_torchrun_starts_ranks_as_the_agent_does_and_tells_who_died(sweep: Sweep) -> None:
     arguments = ("run", *TWO_NODES, *FAULTY, *SHORT, "--layouts", "ddp:r2,fsdp:s2", "--launcher", "torchrun")
     done = sweep.run(*arguments, "--name", "s", "--json", FAULTS="fsdp:s2=kill@2")

@@ -11,14 +11,14 @@ import pytest
 from harness.errors import ExecutionError, UsageError
 from harness.execute import slurm_jobs, slurm_queue
 from harness.execute.collect import collect
-from harness.execute.slurm_jobs import SlurmJobs
+from harness.execute.slurm_jobs import SlurmJobs, leaves_room
 from harness.execute.slurm_queue import SlurmJob
 from harness.failure import FailureClass
 from harness.launch.job_file import read_job_file
 from harness.slurm import commands
 from harness.slurm.commands import ControllerSilent
 from harness.slurm.profile import Profile, SlurmOptions
-from harness.spec import Launch, SweepPlan
+from harness.spec import Launch, Ranks, SweepPlan
 from harness.store import SweepStore
 from tests.unit.factories import layout, make_plan
 from tests.unit.slurm.conftest import FakeSlurm
@@ -198,7 +198,26 @@ def test_where_too_few_nodes_are_left_the_failed_one_is_used_again(store: SweepS
 def test_no_more_jobs_than_allowed_at_a_time(store: SweepStore) -> None:
     jobs = SlurmJobs(store, OPTIONS.model_copy(update={"max_jobs": 2}), {})
     assert [jobs.take(waiting=3, running=running) for running in (0, 1, 2)] == [1, 1, 0]
-    assert jobs_in(store).take(waiting=3, running=50) == 1
+    assert [jobs_in(store).take(waiting=3, running=running) for running in (0, 1)] == [1, 0], "nodes may be shared"
+    alone = SlurmJobs(store, OPTIONS.model_copy(update={"profile": Profile(exclusive=True)}), {})
+    assert alone.take(waiting=3, running=50) == 1
+
+
+@pytest.mark.parametrize(
+    ("profile", "per_node", "room"),
+    [
+        (Profile(), (4, 4), True),
+        (Profile(exclusive=True), (1,), False),
+        (Profile(gpus_per_node=4), (4, 4), False),
+        (Profile(gpus_per_node=4), (4, 2), True),
+        (Profile(gpus=6), (4, 2), False),
+        (Profile(gpus=6), (2, 2), True),
+    ],
+)
+def test_which_jobs_leave_room_for_another_on_their_nodes(
+    profile: Profile, per_node: tuple[int, ...], room: bool
+) -> None:
+    assert leaves_room(profile, Ranks(device="cpu", per_node=per_node)) is room
 
 
 def test_without_slurm_or_with_a_path_that_slurm_rewrites_one_line_says_so(
