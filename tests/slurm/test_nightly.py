@@ -12,7 +12,7 @@ from harness.store import SweepStore
 from tests.slurm.cluster import VirtualCluster
 from tests.slurm.sweep import Sweep
 
-pytestmark = [pytest.mark.distributed, pytest.mark.cluster_sweep, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.distributed, pytest.mark.timeout(900)]
 
 SUITE = """
 model = "tests.e2e.faulty:model"

@@ -26,7 +26,7 @@ from harness.report.page import side_by_side, to_html
 from harness.store import SweepStore
 from tests.unit.any_record import any_sweep
 
-SEEDS = 8  # hundreds were run when this was written
+SEEDS = 8
 FULL = 3
 OBJECTIVES = (
     make_objective("speed", None, None),

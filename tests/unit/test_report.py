@@ -467,7 +467,7 @@ def test_any_record_that_the_schema_allows_gives_a_report(made: tuple[SweepPlan,
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
-@settings(max_examples=2, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=2, derandomize=True, phases=[Phase.generate])
 @given(st.lists(memories, min_size=3, max_size=3), st.lists(checkpoints, min_size=3, max_size=3), several_times)
 def test_any_figures_that_the_schema_allows_give_pictures(
     memory: list[Memory], checkpoint: list[Checkpoint], steps: tuple[float, ...]

@@ -179,7 +179,7 @@ def test_trend_sees_drift_and_not_noise() -> None:
 values = st.lists(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=6), min_size=1, max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(values, values)
 def test_any_times_have_ordered_finite_intervals(first: list[list[float]], second: list[list[float]]) -> None:
     summary = summarize(first, draws=50)

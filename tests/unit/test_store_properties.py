@@ -17,7 +17,7 @@ from harness.store import SweepStore, read_model, read_record
 from tests.unit.factories import make_plan, make_records
 from tests.unit.schema import any_of
 
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 @contextmanager

@@ -533,7 +533,7 @@ PIECES = st.one_of(
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text_has_a_verdict_that_can_be_stored(text: str) -> None:
     verdict = classify_text(text)
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
@@ -544,7 +544,7 @@ def test_any_text_has_a_verdict_that_can_be_stored(text: str) -> None:
     st.dictionaries(st.integers(0, 7), st.one_of(st.none(), st.integers(-70, 300)), max_size=4),
     st.dictionaries(st.integers(0, 7), PIECES, max_size=4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_exit_has_a_verdict(codes: dict[int, int | None], texts: dict[int, str]) -> None:
     verdict = classify_exit(codes, texts)
     assert (verdict.failure is F.NONE) <= all(code == 0 for code in codes.values())

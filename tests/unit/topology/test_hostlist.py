@@ -48,13 +48,13 @@ def test_compress_keeps_order_and_padding() -> None:
     assert compress([]) == ""
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(HOSTS, max_size=12))
 def test_compressed_lists_expand_to_the_same_hosts_in_the_same_order(hosts: list[str]) -> None:
     assert list(expand(compress(hosts))) == hosts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 90), st.integers(1, 40), st.integers(1, 3), st.booleans())
 def test_runs_round_trip(first: int, count: int, width: int, backward: bool) -> None:
     hosts = [f"n{number:0{width}d}" for number in range(first, first + count)]

@@ -65,13 +65,13 @@ TEXTS = st.one_of(
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(content=TEXTS)
 def test_any_text_is_read_or_refused_with_our_error(name: str, content: str) -> None:
     _read(READERS[name], content)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_damaged_listing_is_read_or_refused_with_our_error(data: st.DataObject) -> None:
     content = data.draw(st.sampled_from(INPUTS)).read_text(encoding="utf-8")
@@ -87,13 +87,13 @@ def _read(reader: Callable[[str], object], content: str) -> None:
         assert str(error) and "\n" not in str(error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=80))
 def test_any_bytes_are_text(data: bytes) -> None:
     _read(READERS["any"], text.decode(data))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.text(max_size=30) | st.lists(st.sampled_from(["0", "1", "-1", "GPU-a", "MIG-", " 2 ", "+", ""])).map(",".join)
 )
@@ -146,7 +146,7 @@ def _link(a: int, b: int, word: str) -> Link:
     return Link(a=a, b=b, link_class=CLASSES[word], label=word)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(nodes())
 def test_matrix_written_and_read_back_is_the_same(node: Node) -> None:
     written = nvidia_smi.write(node)
