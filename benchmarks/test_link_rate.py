@@ -61,6 +61,7 @@ def sweep(cluster: VirtualCluster, folder: Path, ranks: int, layouts: str, rate_
     return SweepStore.open(folder / name)
 
 
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_halving_the_rate_lengthens_exposed_communication_by_the_accounted_bytes(
     ranks: int, cluster: VirtualCluster, tmp_path: Path
