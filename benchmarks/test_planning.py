@@ -22,6 +22,11 @@ TRACES = (
 )
 
 
+def median_s(benchmark: BenchmarkFixture) -> float:
+    assert benchmark.stats is not None
+    return float(benchmark.stats.stats.median)
+
+
 def answer(*arguments: str) -> None:
     """One ``meshsweep plan``, from the start of its process."""
     subprocess.run([sys.executable, "-m", "harness.cli", "plan", *arguments, *CLUSTER], check=True, capture_output=True)
@@ -30,16 +35,16 @@ def answer(*arguments: str) -> None:
 def test_candidates_of_sixteen_thousand_gpus(benchmark: BenchmarkFixture) -> None:
     workload = Workload(model=PRESETS["405b"], global_batch=16384, seq_len=8192)
     benchmark.pedantic(candidates, ((), workload, 16384, described(2048, 8)), rounds=5)
-    assert benchmark.stats.stats.median < 1
+    assert median_s(benchmark) < 1
 
 
 @pytest.mark.parametrize(("model", "nodes"), [("70b", 16), ("405b", 2048)])
 def test_a_plan(model: str, nodes: int, benchmark: BenchmarkFixture) -> None:
     benchmark.pedantic(answer, ("--model", model, "--nodes", str(nodes)), rounds=3)
-    assert benchmark.stats.stats.median < 2
+    assert median_s(benchmark) < 2
 
 
 @pytest.mark.parametrize(("model", "nodes", "text"), TRACES)
 def test_a_trace(model: str, nodes: int, text: str, benchmark: BenchmarkFixture) -> None:
     benchmark.pedantic(answer, ("--model", model, "--nodes", str(nodes), "--layouts", text, "--trace"), rounds=2)
-    assert benchmark.stats.stats.min < 5
+    assert median_s(benchmark) < 5
