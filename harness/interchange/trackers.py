@@ -133,7 +133,8 @@ def _client(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UsageError(f"this needs the package {package} ({error}); pip install 'meshsweep[{package}]'") from error
+        remedy = f"pip install '.[{package}]' in meshsweep's folder"
+        raise UsageError(f"this needs the package {package} ({error}); {remedy}") from error
 
 
 def _slug(label: str) -> str:

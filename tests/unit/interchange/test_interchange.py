@@ -200,7 +200,7 @@ def test_a_tool_that_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, form, None)
     assert _run(["export", "--to", form, "--results", str(results)]) == 2
-    assert f"pip install 'meshsweep[{form}]'" in capsys.readouterr().err
+    assert f"pip install '.[{form}]' in meshsweep's folder" in capsys.readouterr().err
 
 
 def test_wandb_itself_offline(comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
