@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from harness.base import Frozen
 from harness.compare import CellResult, Comparison
 from harness.compare.odd import odd_ranks
-from harness.compare.wording import counted, listed, speed_text
+from harness.compare.wording import counted, lead_text, listed, speed_text, standing
 from harness.exposure import StepBreakdown
 from harness.layout.placement import Placement, Placer
 from harness.layout.subset import first_devices
@@ -70,16 +70,23 @@ def _speed(comparison: Comparison, cells: Sequence[CellResult]) -> list[str]:
     for cell in known:
         assert cell.step_time is not None
         rate = f", {speed_text(cell)}" if cell.tokens_per_s else ""
-        lines.append(f"{cell.label}: {_with_unit(unit, cell.step_time.median)} a step (median){rate}")
-    if len(known) == 2:
-        one, other = (cell.step_time for cell in known)
-        assert one is not None
-        assert other is not None
-        share = one.median / other.median - 1
-        overlap = one.low <= other.high and other.low <= one.high
-        sure = ", but their 95% intervals overlap" if overlap else ""
-        lines.append(f"{known[0].label}'s step is {_more(share, 'longer', 'shorter')}{sure}")
-    return lines
+        lines.append(f"{cell.label}: {_with_unit(unit, cell.step_time.median)} a step (median of its own steps){rate}")
+    return [*lines, _faster(*known)] if len(known) == 2 else lines
+
+
+def _faster(one: CellResult, other: CellResult) -> str:
+    """The report's ratio where one of the two is the fastest; else their speeds, which a race has put on one scale."""
+    best, rival = (one, other) if one.rank == 1 else (other, one)
+    if best.rank == 1 and rival.ratio_to_best is not None:
+        tie = f"; {standing(rival)}" if standing(rival) in ("tie", "undecided") else ""
+        lead = lead_text(rival.ratio_to_best.inverse(), rival.label)
+        return f"{best.label} is {lead}, by steps timed side by side{tie}"
+    a, b = one.tokens_per_s, other.tokens_per_s
+    if a is None or b is None:
+        return "their speeds are not both known"
+    overlap = a.low <= b.high and b.low <= a.high
+    sure = ", but their 95% intervals overlap" if overlap else ""
+    return f"{one.label} is {_more(a.value / b.value - 1, 'faster', 'slower')}{sure}"
 
 
 def _step(comparison: Comparison, cells: Sequence[CellResult]) -> list[str]:

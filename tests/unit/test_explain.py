@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,9 @@ def test_one_layout_against_another_in_words() -> None:
     comparison = sweep()
     text = explain(comparison, cells(comparison, "ddp r4", "hsdp r2s2")).text
     assert text.startswith("ddp r4 against hsdp r2s2\n")
-    assert "ddp r4's step is 20% longer" in text
+    assert "hsdp r2s2 is 20.0% [20.0, 20.0] ahead of ddp r4, by steps timed side by side" in text
+    text_of_others = explain(comparison, cells(comparison, "ddp r4", "fsdp s4")).text
+    assert "ddp r4 is 67% faster" in text_of_others
     assert "the first one's step is 20.0 ms more, most of it: exposed dp_replicate +35.0" in text
     assert "ddp r4: 60.0 MiB on the fullest rank, in backward of layers.1.ffn" in text
     assert "odd among its peers: rank 3" in text
