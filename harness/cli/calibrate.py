@@ -12,6 +12,7 @@ import click
 from harness.cli.cluster import cluster_options, look_at_nodes, slurm_options
 from harness.cli.machine import MachineOptions, device_options
 from harness.cli.options import WorkOptions, cross_node_tp_option, json_option, resolve, results_option, work_options
+from harness.cli.values import Positive
 from harness.errors import ExecutionError, UsageError
 from harness.record import RunRecord
 from harness.spec import Settings
@@ -23,7 +24,7 @@ from harness.store import SweepStore, write_atomic
 @device_options
 @cluster_options
 @cross_node_tp_option
-@click.option("--run-timeout", type=float, default=300.0, show_default=True, metavar="S", help="Limit of the run.")
+@click.option("--run-timeout", type=Positive(), default=300.0, show_default=True, metavar="S", help="Limit of the run.")
 @click.option("--name", help="The folder's name; default from date, model and world size.")
 @results_option
 @json_option

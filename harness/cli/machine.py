@@ -99,12 +99,8 @@ def make_options(
     """The options as one value.
 
     Raises:
-        UsageError: they contradict each other or --order is no order.
+        UsageError: --order is no order.
     """
-    if nodes is not None and (files or gpus_per_node is None):
-        raise UsageError("--nodes describes a cluster with --gpus-per-node and without --from; give these two")
-    if gpus_per_node is not None and nodes is None and not files:
-        raise UsageError("--gpus-per-node needs --nodes, or --from with a file that names nodes, such as topology.conf")
     return MachineOptions(files, nodes, gpus_per_node, use_gpus, parse_order(order))
 
 
@@ -112,11 +108,15 @@ def given_topology(options: MachineOptions) -> Topology:
     """The machine that the options describe, before --use-gpus.
 
     Raises:
-        UsageError: it has no devices.
+        UsageError: they contradict each other, or it has no devices.
         TopologyError: a file cannot be read.
     """
     if options.nodes is not None:
-        return described(options.nodes, options.gpus_per_node or 1)
+        if options.files or options.gpus_per_node is None:
+            raise UsageError("--nodes describes a cluster with --gpus-per-node and without --from; give these two")
+        return described(options.nodes, options.gpus_per_node)
+    if not options.files:
+        raise UsageError("--gpus-per-node needs --nodes, or --from with a file that names nodes, such as topology.conf")
     from harness.topology.detect import read_files
 
     topology = read_files(options.files).topology

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from harness.cli.machine import Decorated, MachineOptions, declared, gathered, given_topology
+from harness.errors import UsageError
 from harness.execute.here import device_kind, this_machine
 from harness.layout import STRATEGIES, LayoutOptions, LayoutRequest, parse_layout
 from harness.layout.candidates import default_requests, with_order
@@ -36,9 +37,12 @@ class WorkOptions:
         """The layouts that were named.
 
         Raises:
-            UsageError: a text is no layout.
+            UsageError: a text is no layout, or --layouts names none.
         """
-        return tuple(parse_layout(text) for texts in self.layout_texts for text in texts.split(",") if text.strip())
+        named = [text for texts in self.layout_texts for text in texts.split(",") if text.strip()]
+        if self.layout_texts and not named:
+            raise UsageError("--layouts names none; leave it out for every legal layout, or name some, e.g. ddp,fsdp")
+        return tuple(parse_layout(text) for text in named)
 
 
 _WORK = (
@@ -121,8 +125,7 @@ def resolve(wanted: WorkOptions, machine: MachineOptions, probed: Topology | Non
     Raises:
         UsageError: what was asked for is not there, or names nothing known.
     """
-    # a user's model is looked for in the current folder, as `python -m` would
-    sys.path.insert(0, str(Path.cwd()))
+    search_current_folder()
     named = wanted.requests
     topology = probed or (given_topology(machine) if machine.described else this_machine(wanted.device, wanted.ranks))
     if machine.use_gpus is not None:
@@ -137,6 +140,11 @@ def resolve(wanted: WorkOptions, machine: MachineOptions, probed: Topology | Non
         wanted.seq_len or (64 if small else 2048),
     )
     return Work(topology, Ranks(device=kind, per_node=topology.devices_per_node), workload, requests)
+
+
+def search_current_folder() -> None:
+    """Let a user's model be looked for in the current folder too, as `python -m` would."""
+    sys.path.insert(0, str(Path.cwd()))
 
 
 def sweep_folder(results: Path, name: str | None) -> Path:

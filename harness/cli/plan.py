@@ -9,7 +9,15 @@ import click
 
 from harness.accelerators import ACCELERATORS
 from harness.cli.machine import MachineOptions, given_topology, machine_options
-from harness.cli.options import WorkOptions, cross_node_tp_option, json_option, results_option, work_options
+from harness.cli.options import (
+    WorkOptions,
+    cross_node_tp_option,
+    json_option,
+    results_option,
+    search_current_folder,
+    work_options,
+)
+from harness.cli.values import PngPath, Positive, given
 from harness.errors import UsageError
 from harness.layout import LayoutRequest, get_strategy
 from harness.layout.candidates import default_requests, with_order
@@ -31,8 +39,8 @@ from harness.layout.subset import described, first_devices, use_gpus
     help="auto: the cheapest with which a layout fits.",
 )
 @click.option("--compile", "compiled", is_flag=True, help="Compile blocks in every layout.")
-@click.option("--nic-gbit-per-s", type=float, metavar="G", help="Network rate beside each GPU; default by GPU.")
-@click.option("--storage-gb-per-s", type=float, metavar="G", help="Of all ranks together, for checkpoints' times.")
+@click.option("--nic-gbit-per-s", type=Positive(), metavar="G", help="Network rate beside each GPU; default by GPU.")
+@click.option("--storage-gb-per-s", type=Positive(), metavar="G", help="Of all ranks together, for checkpoints' times.")
 @click.option(
     "--bandwidth",
     "bandwidth_file",
@@ -63,7 +71,7 @@ from harness.layout.subset import described, first_devices, use_gpus
     help="Also run the best layout's code, or that of all --layouts, on fake tensors.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw step times and memory.")
+@click.option("--plot", type=PngPath(), metavar="FILE.png", help="Draw step times and memory.")
 @json_option
 def plan(
     wanted: WorkOptions,
@@ -103,20 +111,24 @@ def plan(
     from harness.forecast.predict import forecast
 
     if sweep is not None:
+        _refuse_others(machine.nodes)
         return _grow(results, sweep, machine.nodes, gpu, nic_gbit_per_s, calibration_file, as_json)
     calibration = read_calibration(calibration_file) if calibration_file else None
     on_cpu = calibration is not None and calibration.device == "cpu"
+    if on_cpu and (gpu is not None or wanted.device == "cuda"):
+        raise UsageError(f"{calibration_file} is of CPU ranks; leave out --gpu and --device cuda, or calibrate GPUs")
     if wanted.device == "cpu" and not on_cpu:
         raise UsageError(
             "plan predicts accelerators; leave --device out and give --gpu, or give --calibration FILE of CPU ranks"
         )
+    search_current_folder()
     topology = given_topology(machine) if machine.described else described(*default_nodes(calibration, wanted.ranks))
     if machine.use_gpus is not None:
         topology = use_gpus(topology, machine.use_gpus)
     topology = first_devices(topology, wanted.ranks or topology.device_count)
     count = topology.device_count
-    given = wanted.requests or default_requests(count)
-    requests = with_order(_with_options(given, precision or ("fp32" if on_cpu else "bf16"), compiled), machine.order)
+    named = wanted.requests or default_requests(count)
+    requests = with_order(_with_options(named, precision or ("fp32" if on_cpu else "bf16"), compiled), machine.order)
     workload = default_workload(calibration, wanted.model, wanted.batch, wanted.seq_len, count)
     found = forecast(
         make_machine(topology, gpu, nic_gbit_per_s, storage_gb_per_s, bandwidth_file, calibration_file),
@@ -134,10 +146,21 @@ def plan(
     click.echo(forecast_csv(found) if as_csv else forecast_text(found), err=as_json)
     if traced:
         found = with_traces(found, every=bool(wanted.layout_texts))
-        click.echo("\n" + traced_text(found.traced), err=as_json or as_csv)
+        click.echo("\n" + traced_text(found), err=as_json or as_csv)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     return 0
+
+
+def _refuse_others(nodes: int | None) -> None:
+    """Refuse what --measured would ignore: the sweep says the rest itself."""
+    takes = {"sweep", "calibration_file", "results", "as_json"}
+    if nodes is not None:
+        takes |= {"nodes", "gpu", "nic_gbit_per_s"}
+    others = [option for name, option in given(click.get_current_context()).items() if name not in takes]
+    if others:
+        more = "" if nodes is not None else "; --gpu and --nic-gbit-per-s need --nodes as well"
+        raise UsageError(f"--measured takes the sweep's own layouts and does not go with {', '.join(others)}{more}")
 
 
 def _grow(

@@ -17,11 +17,18 @@ from harness.workload import Workload, make_workload
 
 
 def default_nodes(calibration: Calibration | None, ranks: int | None) -> tuple[int, int]:
-    """Nodes and ranks on each, where only a number of ranks or nothing is given: the calibrated ones, or one node."""
+    """Nodes and ranks on each, where only a number of ranks or nothing is given: the calibrated ones, or one node.
+
+    Raises:
+        UsageError: the calibrated ranks were not spread evenly over their hosts.
+    """
     calibrated = _ranks(calibration)
     if calibration is None or calibrated is None or ranks not in (None, calibrated):
         return 1, ranks or 8
-    return len(calibration.hosts), calibrated // len(calibration.hosts)
+    hosts = len(calibration.hosts)
+    if calibrated % hosts:
+        raise UsageError(f"{calibrated} ranks were calibrated on {hosts} hosts; give --nodes and --gpus-per-node")
+    return hosts, calibrated // hosts
 
 
 def default_workload(

@@ -67,6 +67,8 @@ def _machine(
     groups = read_groups(calibration) if calibration else ()
     given = None if nic_gbit is None else nic_gbit * 1e9 / 8
     if kind == "cpu":
+        if gpu is not None:
+            raise UsageError("the sweep ran on CPUs; leave out --gpu")
         # of compute only its change counts, and a rank's work stays the same: any rate will do
         nic = given or nic_of(groups) or ETHERNET
         return CPU, Network(link=CPU_LINK, nic=nic, groups=groups, source="host memory and Ethernet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from harness.cli.machine import Decorated, declared, gathered
+from harness.cli.values import Positive
 from harness.errors import UsageError
 from harness.spec import Settings
 
@@ -69,7 +70,7 @@ _OPTIONS = (
     click.option("--keep-checkpoints", is_flag=True, help="Keep the checkpoints that are measured."),
     click.option(
         "--run-timeout",
-        type=float,
+        type=Positive(),
         default=_DEFAULTS.run_timeout_s,
         show_default=True,
         metavar="S",
@@ -77,7 +78,7 @@ _OPTIONS = (
     ),
     click.option(
         "--collective-timeout",
-        type=float,
+        type=Positive(),
         default=_DEFAULTS.collective_timeout_s,
         show_default=True,
         metavar="S",

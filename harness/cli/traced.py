@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
-from harness.forecast.models import Forecast, LayoutForecast, TracedAxis, TracedLayout
+from harness.errors import UsageError
+from harness.forecast.models import Forecast, LayoutForecast, TracedAxis, TracedLayout, Untraced
 from harness.layout import Layout, Mesh, parse_layout
 from harness.predict.collectives import step_collectives
 from harness.predict.memory import predict_memory
@@ -19,13 +20,15 @@ GIB = 2**30
 
 
 def with_traces(found: Forecast, every: bool) -> Forecast:
-    """The forecast with a trace of its best layout, or of ``every`` one.
-
-    Raises:
-        UsageError: a layout cannot be traced.
-    """
+    """The forecast with a trace of its best layout, or of ``every`` one; of what cannot be traced, with the reason."""
     chosen = found.layouts if every else tuple(one for one in (found.best,) if one is not None)
-    return found.model_copy(update={"traced": tuple(_traced(one, found.workload) for one in chosen)})
+    traced, untraced = [], []
+    for one in chosen:
+        try:
+            traced.append(_traced(one, found.workload))
+        except UsageError as error:
+            untraced.append(Untraced(layout=one.layout, reason=str(error)))
+    return found.model_copy(update={"traced": tuple(traced), "untraced": tuple(untraced)})
 
 
 def _traced(one: LayoutForecast, workload: Workload) -> TracedLayout:
@@ -67,8 +70,15 @@ def _axis(axis: str, traced: Iterable[Collective], formula: Iterable[Collective]
     )
 
 
-def traced_text(traced: Sequence[TracedLayout]) -> str:
-    """Traces beside formulas: a table of collectives, a row an axis, and one of memory, a row a layout."""
+def traced_text(found: Forecast) -> str:
+    """Traces beside formulas, and what could not be traced."""
+    blocks = [_tables(found.traced)] if found.traced else []
+    blocks += [f"not traced: {one.reason}" for one in found.untraced]
+    return "\n\n".join(blocks) or "not traced: no layout fits; name those to trace with --layouts"
+
+
+def _tables(traced: Sequence[TracedLayout]) -> str:
+    """A table of collectives, a row an axis, and one of memory, a row a layout."""
     collectives = [
         {
             "layout": one.layout,

@@ -93,6 +93,13 @@ class TracedLayout(Frozen):
     formula_peak_moment: str
 
 
+class Untraced(Frozen):
+    """A layout that was to be traced and cannot be, with the reason."""
+
+    layout: str
+    reason: str
+
+
 class LeftOut(Frozen):
     """A layout that is not legal, with the rule."""
 
@@ -112,6 +119,7 @@ class Forecast(Frozen):
     layouts: tuple[LayoutForecast, ...]
     left_out: tuple[LeftOut, ...]
     traced: tuple[TracedLayout, ...] = ()
+    untraced: tuple[Untraced, ...] = ()
 
     @property
     def world_size(self) -> int:

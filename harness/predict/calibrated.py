@@ -88,7 +88,10 @@ def compute_of(calibration: Calibration, layout: Layout, workload: Workload) -> 
 
 
 def _without_tokens(calibration: Calibration, profile: ComputeProfile, workload: Workload) -> ComputeParts | None:
-    """The profile's parts less the all-reduces that its ranks waited by; None where their group was not timed."""
+    """The profile's parts less the all-reduces that its ranks waited by, none below 0.
+
+    None where their group was not timed, or where they took as long as forward and backward: no compute was seen then.
+    """
     if not profile.waits:
         return profile.parts
     spent = dict.fromkeys(get_args(StepPhase), 0.0)
@@ -99,11 +102,12 @@ def _without_tokens(calibration: Calibration, profile: ComputeProfile, workload:
             return None
         spent[one.phase] += one.count * time_s
     parts = profile.parts
-    return ComputeParts(
-        forward=parts.forward - spent["forward"],
-        backward=parts.backward - spent["backward"],
-        optimizer=parts.optimizer - spent["clipping"] - spent["optimizer"],
+    left = ComputeParts(
+        forward=max(0.0, parts.forward - spent["forward"]),
+        backward=max(0.0, parts.backward - spent["backward"]),
+        optimizer=max(0.0, parts.optimizer - spent["clipping"] - spent["optimizer"]),
     )
+    return left if left.forward + left.backward > 0 else None
 
 
 def _work(layout: Layout, workload: Workload) -> tuple[object, ...]:

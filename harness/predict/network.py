@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from bisect import bisect_left
-from math import log
+from math import inf, log
 from pathlib import Path
 
 from harness.base import Frozen
@@ -18,6 +18,7 @@ NIC_SHARE = 0.85
 HOP_INSIDE_S = 2e-6
 HOP_ACROSS_S = 8e-6
 CPU_LINK = 4e9  # bytes/s between ranks of a host, through its memory
+_COLUMNS = "give columns collective, nodes, mean_or_median_GBps as CSV"
 ETHERNET = 1.25e8  # bytes/s of a rank's share of a network that nobody measured: 1 Gbit/s
 
 
@@ -123,14 +124,19 @@ def read_curve(path: Path) -> Curve:
     """A curve from a CSV file with columns collective, nodes, mean_or_median_GBps.
 
     Raises:
-        UsageError: a column or a collective is missing.
+        UsageError: it cannot be read, a column or a collective is missing, or a bandwidth is none.
     """
     try:
         with path.open(encoding="utf-8", newline="") as lines:
             rows = list(csv.DictReader(lines))
         values = {(r["collective"].lower(), int(r["nodes"])): float(r["mean_or_median_GBps"]) * 1e9 for r in rows}
-    except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"{path}: {error}; give columns collective, nodes, mean_or_median_GBps") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}; {_COLUMNS}") from None
+    except (KeyError, ValueError, TypeError, AttributeError, csv.Error) as error:
+        raise UsageError(f"{path}: {error}; {_COLUMNS}") from None
+    for (kind, count), rate in values.items():
+        if count < 1 or not 0 < rate < inf:
+            raise UsageError(f"{path}: {kind} on {count} nodes at {rate / 1e9:g} GB/s; give numbers above 0")
     nodes = tuple(sorted({n for kind, n in values if kind == "allreduce"} & {n for k, n in values if k == "allgather"}))
     if not nodes:
         raise UsageError(f"{path} has no node count with both AllReduce and AllGather; give both")

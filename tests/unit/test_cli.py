@@ -55,7 +55,11 @@ def store_with_records(folder: Path) -> SweepStore:
         (["run", "--model", "9b", *CPU], "unknown model '9b'; choose one of: tiny, small, 125m"),
         (["run", "--model", "nowhere.at.all:build", *CPU], "cannot import 'nowhere.at.all'"),
         (["run", "--name", "a/b", *CPU], "--name 'a/b': use letters, digits"),
-        (["run", "--run-timeout", "-1", *CPU], "run_timeout_s=-1.0: Input should be greater than 0"),
+        (["run", "--run-timeout", "0", *CPU], "Invalid value for '--run-timeout': 0.0 is not in the range"),
+        (["run", "--collective-timeout", "inf", *CPU], "Invalid value for '--collective-timeout': inf is not in the"),
+        (["calibrate", "--run-timeout", "nan", *CPU], "Invalid value for '--run-timeout': nan is no number; give one"),
+        (["calibrate", "--run-timeout", "-5", *CPU], "Invalid value for '--run-timeout': -5.0 is not in the range"),
+        (["run", "--layouts", ",", *CPU], "--layouts names none; leave it out for every legal layout"),
         (["run", "--mesh", "absent.toml", *CPU], "absent.toml"),
         (["run", "--order", "tp,dp", *CPU], "order 'tp,dp' must name each of dp_replicate, dp_shard, tp once"),
         (["run", "--ranks", "0", *CPU], "0 is not in the range x>=1"),
@@ -67,6 +71,7 @@ def store_with_records(folder: Path) -> SweepStore:
         (["resume", "/nowhere/at/all"], "no sweep folder /nowhere/at/all"),
         (["topology", "--from", "absent.txt"], "absent.txt"),
         (["layouts", "--nodes", "2"], "--nodes describes a cluster with --gpus-per-node"),
+        (["layouts", "--gpus-per-node", "2"], "--gpus-per-node needs --nodes"),
     ],
 )
 def test_wrong_use_is_one_line_and_writes_nothing(

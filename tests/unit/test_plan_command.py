@@ -76,7 +76,8 @@ def test_modes_of_checkpointing_can_be_fixed() -> None:
 
 
 def test_a_measured_group_replaces_the_nominal_network(tmp_path: Path) -> None:
-    fit = {"latency_s": 5.0, "bandwidth_bytes_per_s": 1e9, "max_relative_error": 0.0, "samples": []}
+    fit: Form = {"latency_s": 5.0, "bandwidth_bytes_per_s": 1e9, "max_relative_error": 0.0}
+    fit["samples"] = [{"size_bytes": 1024, "time_s": [5.0]}]
     fits = [{"operation": name, **fit} for name in ("all_gather", "reduce_scatter", "all_reduce")]
     group = {"ranks": list(range(128)), "hosts": 16, "fits": fits}
     uses = [["fsdp:s128", "dp_shard"]]

@@ -72,6 +72,21 @@ def test_what_ranks_waited_by_is_no_compute() -> None:
     assert together == pytest.approx(alone - 9 * token)
 
 
+def test_no_part_of_compute_is_below_zero() -> None:
+    """Tokens of 3 and 5 ms in forward and backward, and of 1 ms in clipping."""
+    work = make_workload("tiny", 8, 32)
+    token = 1e-3 + 1e-8 * 1024
+    found = made(work, "fsdp:s4")
+
+    def computed(forward: float, backward: float) -> object:
+        times = {"waits": True, "forward_s": ((forward,),), "backward_s": ((backward,),), "optimizer_s": ((5e-4,),)}
+        profiles = tuple(one.model_copy(update=times) for one in found.compute)
+        return compute_of(found.model_copy(update={"compute": profiles}), layout("fsdp:s4"), work)
+
+    assert computed(2e-3, 20e-3) == pytest.approx((0.0, 20e-3 - 5 * token, 0.0))
+    assert computed(2e-3, 4e-3) is None  # nothing was seen of it, which is not the same as nothing
+
+
 def test_on_accelerators_compute_hides_half_of_itself() -> None:
     work = make_workload("tiny", 8, 32)
     time = predicted("fsdp:s4", made(work, "fsdp:s4", device="cuda"), work, HALF)
