@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import marshal
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -45,7 +47,9 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error.strerror or error}; free space or choose --results") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free space or choose another place" if full else "make it writable or choose another place"
+        raise StoreError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error
 
 
 def read_model(path: Path, model: type[Model]) -> Model:
@@ -63,6 +67,7 @@ def read_model(path: Path, model: type[Model]) -> Model:
     except ValidationError as error:
         raise _unreadable(path, content, model, error) from error
     _refuse_newer(path, getattr(read, "schema_version", None))
+    _refuse_huge(path, content)
     return read
 
 
@@ -76,11 +81,13 @@ def read_record(path: Path) -> RunRecord:
         StoreError: as ``read_model``.
     """
     try:
-        data = from_json(path.read_bytes())
+        content = path.read_bytes()
+        data = from_json(content)
         spec, run_id, cell_id = _known_spec(marshal.dumps(data["spec"], _COMPARABLE))
         ground = None if data.get("ground") is None else _known_ground(marshal.dumps(data["ground"], _COMPARABLE))
         record = RunRecord.model_validate({**data, "spec": spec, "ground": ground})
         _refuse_newer(path, record.schema_version)
+        _refuse_huge(path, content)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # whatever it is, the plain way says it
         record = read_model(path, RunRecord)
         run_id, cell_id = record.spec.run_id, record.spec.cell_id
@@ -118,6 +125,29 @@ def _refuse_newer(path: Path, version: object) -> None:
         raise StoreError(
             f"{path} has schema version {version}, this meshsweep reads up to {SCHEMA_VERSION}; upgrade meshsweep"
         )
+
+
+_MANY_DIGITS = re.compile(rb"[\s:,\[]-?[0-9]{19,}\s*[,\]}]")
+
+
+def _refuse_huge(path: Path, content: bytes) -> None:
+    """
+    Raises:
+        StoreError: a whole number is beyond 64 bits, which tables cannot hold.
+    """
+    if not _MANY_DIGITS.search(content):
+        return  # nearly always: looking at each number of many records takes time
+    for number in _whole_numbers(from_json(content)):
+        if not -(2**63) <= number < 2**63:
+            raise StoreError(f"{path} has the number {number}, which no 64 bits hold; remove or restore it")
+
+
+def _whole_numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(one)
 
 
 class SweepStore:

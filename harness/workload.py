@@ -127,9 +127,9 @@ def load_definition(path: str) -> ModelDefinition:
         raise UsageError(f"model {path!r} is neither a preset ({', '.join(PRESETS)}) nor 'package.module:function'")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
-            f"cannot import {module_name!r} for --model {path}: {type(error).__name__}: {error}; "
+            f"cannot import {module_name!r} for --model {path}: {_said(error)}; "
             "is it on PYTHONPATH or in the current folder?"
         ) from error
     function = getattr(module, function_name, None)
@@ -140,10 +140,8 @@ def load_definition(path: str) -> ModelDefinition:
         raise UnknownNameError(f"function in module {module_name!r}", function_name, names or ("(none)",))
     try:
         definition = function()
-    except Exception as error:
-        raise UsageError(
-            f"{path}() raised {type(error).__name__}: {error}; it must return a ModelDefinition"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{path}() raised {_said(error)}; it must return a ModelDefinition") from error
     if not isinstance(definition, ModelDefinition):
         kind = type(definition).__name__
         raise UsageError(f"{path}() returned {kind}; it must return a harness.workload.ModelDefinition")
@@ -151,6 +149,11 @@ def load_definition(path: str) -> ModelDefinition:
         if word not in TP_WORDS:
             raise UnknownNameError(f"word for {pattern!r} in the tp_plan of {path}", word, TP_WORDS)
     return definition
+
+
+def _said(error: BaseException) -> str:
+    """What a user's code raised, on one line; ``sys.exit`` is no reason to end without a word."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 class Workload(Frozen):

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from harness.cli.options import json_option, results_option, sweep_folder
+from harness.cli.output import Output
 from harness.errors import UsageError
 from harness.layout import Layout, parse_layout
 from harness.layout.legality import check_layout
@@ -80,7 +81,7 @@ def inspect(folder: Path, as_json: bool) -> int:
 @click.option(
     "--to", "target", required=True, metavar="MESH|safetensors|folder", help="A mesh such as s4t2, or a form."
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="File, or folder to put the checkpoint in.")
+@click.option("--out", type=Output(folder=None), required=True, help="File, or folder to put the checkpoint in.")
 @click.option("--optimizer", is_flag=True, help="With --to safetensors: the optimizer's state, too.")
 @click.option("--step", type=click.IntRange(0), default=0, show_default=True, help="With --to folder: the step.")
 @json_option

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -111,7 +112,9 @@ def default_name(model: str | None, options: SlurmOptions | None) -> str:
 
 def probed(folder: Path, options: SlurmOptions, wanted: WorkOptions) -> tuple[Topology, SlurmOptions]:
     """The nodes that a probe job found, and the options with their names where one node is not like another."""
-    write_atomic(folder / COMMAND, json.dumps(click.get_current_context().params, default=str))
+    context = click.get_current_context()
+    write_atomic(folder / COMMAND, json.dumps(context.params, default=str))
+    context.with_resource(_held(folder / COMMAND))
     return look_at_nodes(folder, options, wanted)
 
 
@@ -178,7 +181,46 @@ def waiting_text(folder: Path) -> str:
     with contextlib.suppress(OSError):
         said = (folder / DETACHED_LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
         lines += [f"its output: {said[-1]}"] if said else []
-    return "\n".join([*lines, f"'meshsweep resume {folder.name}' starts it again if nothing drives it"])
+    if starting(folder):
+        lines.append("it is being started")
+    elif (folder / COMMAND).is_file():
+        lines.append(f"nothing drives it; 'meshsweep resume {folder.name}' starts it again")
+    else:
+        lines.append(f"nothing drives it; give 'meshsweep run' again, with --name {folder.name} to start it anew")
+    return "\n".join(lines)
+
+
+def starting(folder: Path) -> bool:
+    """Whether a process that is to plan the sweep lives."""
+    return any(_is_held(folder / name) for name in (COMMAND, DETACHED_LOG))
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[IO[bytes]]:
+    """The file, locked as long as this process, or one that has inherited it, keeps it open.
+
+    Raises:
+        StoreError: another process holds it.
+    """
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"another meshsweep starts {path.parent}; watch it with 'meshsweep status', or end it first"
+            ) from None
+        yield file
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
 
 
 def detach(name: str, results: Path, arguments: Sequence[str]) -> Path:
@@ -189,7 +231,8 @@ def detach(name: str, results: Path, arguments: Sequence[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / DETACHED_LOG
     command = [sys.executable, "-m", "harness.cli", *(one for one in arguments if one != "--detach"), "--name", name]
-    with log.open("ab") as file:
+    # it inherits the lock with its output
+    with _held(log) as file:
         subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -8,17 +8,16 @@ import click
 
 from harness.cli.machine import Decorated
 from harness.cli.options import json_option, results_option, sweep_folder
+from harness.cli.output import Output
 
 
 def outcome_options(command: Decorated) -> Decorated:
     """--markdown --junit."""
     for option in (
-        click.option(
-            "--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, a case a cell."
-        ),
+        click.option("--junit", type=Output(), metavar="FILE", help="Write JUnit XML, a case a cell."),
         click.option(
             "--markdown",
-            type=click.Path(path_type=Path, allow_dash=True),
+            type=Output(allow_dash=True),
             metavar="FILE",
             help="Write GitHub-flavoured Markdown; - prints it instead of the table.",
         ),

@@ -12,6 +12,7 @@ import click
 
 from harness.cli.machine import files_option
 from harness.cli.options import json_option
+from harness.cli.output import Output
 from harness.errors import TopologyError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--profile", metavar="NAME", help="Look at nodes through a Slurm job of this site profile.")
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="With --profile: how many nodes; default 1.")
 @click.option("--nodelist", metavar="HOSTS", help="With --profile: which nodes.")
-@click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Save this machine's snapshot as JSON.")
+@click.option("--save", type=Output(), metavar="FILE", help="Save this machine's snapshot as JSON.")
 @json_option
 def doctor(
     more: tuple[Path, ...],

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from harness.cli.options import json_option, results_option, sweep_folder
+from harness.cli.output import Output, check_output
 
 BENCHMARKS = "pytest-benchmark"
 FORMATS = (BENCHMARKS, "tensorboard", "wandb", "mlflow")
@@ -17,7 +18,7 @@ FORMATS = (BENCHMARKS, "tensorboard", "wandb", "mlflow")
 @click.argument("sweep", required=False)
 @click.option("--to", "form", type=click.Choice(FORMATS), required=True, help="Whose form.")
 @click.option(
-    "--output", type=click.Path(path_type=Path), metavar="PATH", help="File or folder; default in the sweep's report."
+    "--output", type=Output(folder=None), metavar="PATH", help="File or folder; default in the sweep's report."
 )
 @results_option
 @json_option
@@ -36,6 +37,8 @@ def export(sweep: str | None, form: str, output: Path | None, results: Path, as_
     from harness.interchange.trackers import TRACKERS, tracked_runs
     from harness.store import SweepStore, write_atomic
 
+    if output is not None:
+        check_output(output, "--output", folder=form != BENCHMARKS)
     store = SweepStore.open(sweep_folder(results, sweep))
     comparison = compare(store.plan(), store.records())
     path = output or store.report_folder / ("benchmarks.json" if form == BENCHMARKS else form)

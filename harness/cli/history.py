@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from harness.cli.options import json_option, results_option
+from harness.cli.output import Output
 from harness.errors import UsageError
 
 
@@ -18,7 +19,7 @@ from harness.errors import UsageError
 @click.option("--since", metavar="DATE", help="Tell of changes from this day on, e.g. 2026-01-09; default all.")
 @click.option(
     "--picture",
-    type=click.Path(path_type=Path),
+    type=Output(),
     metavar="FILE",
     help="Where to draw it, .png or .svg; default history.png in the results folder.",
 )
@@ -56,8 +57,9 @@ def history(
     first = next((n for n, night in enumerate(found.nights) if f"{night.created_at:%Y-%m-%d}" >= (since or "")), None)
     show = history_markdown if markdown else history_text
     click.echo(show(found, len(found.nights) if first is None else first), err=as_json)
-    write_atomic(path, history_bytes(found, path.suffix))
-    click.echo(f"\npicture: {path}", err=True)
+    if found.cells:
+        write_atomic(path, history_bytes(found, path.suffix))
+    click.echo(f"\npicture: {path if found.cells else 'none, as no cell was timed'}", err=True)
     if as_json:
         click.echo(found.model_dump_json(indent=1))
     return 0

@@ -10,6 +10,7 @@ import click
 
 from harness.cli.machine import MachineOptions, files_option, gap_notes, given_topology, machine_options
 from harness.cli.options import json_option
+from harness.cli.output import Output
 from harness.errors import UsageError
 from harness.execute.here import CPU_RANKS
 from harness.topology.model import Topology
@@ -27,7 +28,7 @@ def mesh() -> None:
 @click.option("--mesh", "signature", metavar="MESH", help="Shape, e.g. r2s4t1; default follows from the machine.")
 @click.option("--name", default="default", show_default=True, help="The contract's name.")
 @click.option("--any-host", is_flag=True, help="Leave out host names, for jobs that land on other nodes each time.")
-@click.option("--out", type=click.Path(path_type=Path), default=CONTRACT, show_default=True, help="File to write.")
+@click.option("--out", type=Output(), default=CONTRACT, show_default=True, help="File to write.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
 def init(
@@ -76,7 +77,7 @@ def init(
 
 @mesh.command()
 @click.argument("file", type=click.Path(path_type=Path), default=CONTRACT)
-@click.option("--picture", type=click.Path(path_type=Path), metavar="PNG", help="Draw it, too.")
+@click.option("--picture", type=Output(), metavar="PNG", help="Draw it, too.")
 @json_option
 def show(file: Path, picture: Path | None, as_json: bool) -> int:
     """Show which rank lies where: groups of each axis, then coordinates, host, device and links of every rank.

@@ -32,6 +32,9 @@ class WorkOptions:
     device: str = "auto"
     layout_texts: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _ = self.requests  # a text that is no layout is refused before a cluster is asked for anything
+
     @property
     def requests(self) -> tuple[LayoutRequest, ...]:
         """The layouts that were named.

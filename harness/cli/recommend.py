@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.options import json_option, results_option, sweep_folder
+from harness.cli.output import check_output
+from harness.cli.values import Positive
+from harness.errors import StoreError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from harness.recommend import Limits, Recommendation
+    from harness.layout import Layout
+    from harness.recommend import Limits
     from harness.spec import SweepPlan
 
 KINDS = ("torchrun", "torchtitan", "torchtitan-toml", "accelerate", "deepspeed", "megatron", "vllm")
@@ -27,9 +32,7 @@ KINDS = ("torchrun", "torchtitan", "torchtitan-toml", "accelerate", "deepspeed",
     help="What is to be best: tokens/s, cost of a token, time to restore, or a product of --weights.",
 )
 @click.option("--weights", metavar="TERMS", help="For weighted: exponents of speed, restore, save, memory, checkpoint.")
-@click.option(
-    "--price-per-gpu-hour", "price", type=click.FloatRange(0, min_open=True), metavar="N", help="In any currency."
-)
+@click.option("--price-per-gpu-hour", "price", type=Positive(), metavar="N", help="In any currency.")
 @click.option("--max-memory", metavar="SIZE", help="Memory of the fullest rank, such as 72GiB.")
 @click.option("--max-restore", metavar="TIME", help="Time to restore a checkpoint, such as 5min.")
 @click.option("--min-headroom", metavar="SHARE", help="Device memory that must stay free, such as 10%.")
@@ -73,14 +76,17 @@ def recommend(
 
     wanted = make_objective(objective, weights, price)
     limits = _limits(max_memory, max_restore, min_headroom)
-    files = [_file_of(text) for text in exports]
+    files = _files(exports)
     store = SweepStore.open(sweep_folder(results, sweep))
     plan = store.plan()
     found = decide(plan, store.records(), wanted, limits)
     click.echo(render(found), err=as_json)
-    written = {kind: _write(kind, path, found, plan, as_json) for kind, path in files} if found.winner else {}
+    if found.winner is None:
+        files = {}
+    else:
+        _write(files, found.winner.layout, plan, as_json)
     if as_json:
-        document = {**found.model_dump(mode="json"), "exports": {kind: str(path) for kind, path in written.items()}}
+        document = {**found.model_dump(mode="json"), "exports": {kind: str(path) for kind, path in files.items()}}
         click.echo(json.dumps(document, indent=1))
     return 0 if found.winner else 1
 
@@ -96,28 +102,47 @@ def _limits(max_memory: str | None, max_restore: str | None, min_headroom: str |
     )
 
 
-def _file_of(text: str) -> tuple[str, Path]:
-    """Kind and file of an ``--export``; the file must not exist, as it may hold a user's own settings."""
-    from harness.errors import UnknownNameError, UsageError
+def _files(texts: Sequence[str]) -> dict[str, Path]:
+    """The file of each kind of ``--export``; none may exist, as it may hold a user's own settings.
+
+    Raises:
+        UsageError: a kind that is unknown or given twice, or a file that exists, is given twice or is among a sweep's.
+    """
     from harness.recommend.export import EXPORTS
 
-    kind, _, name = text.partition("=")
-    if kind not in EXPORTS:
-        raise UnknownNameError("export", kind, EXPORTS)
-    path = Path(name or EXPORTS[kind].file_name)
-    if path.exists():
-        raise UsageError(f"{path} exists; move it away, or write --export {kind}=OTHER_FILE")
-    return kind, path
+    files: dict[str, Path] = {}
+    for text in texts:
+        kind, _, name = text.partition("=")
+        if kind not in EXPORTS:
+            raise UnknownNameError("export", kind, EXPORTS)
+        path = Path(name or EXPORTS[kind].file_name)
+        check_output(path, "--export")
+        if path.exists():
+            raise UsageError(f"{path} exists; move it away, or write --export {kind}=OTHER_FILE")
+        if kind in files:
+            raise UsageError(f"--export {kind} is given twice; give each kind once")
+        if path.resolve() in [other.resolve() for other in files.values()]:
+            raise UsageError(f"two exports go to {path}; write --export {kind}=OTHER_FILE")
+        files[kind] = path
+    return files
 
 
-def _write(kind: str, path: Path, found: Recommendation, plan: SweepPlan, as_json: bool) -> Path:
+def _write(files: Mapping[str, Path], layout: Layout, plan: SweepPlan, as_json: bool) -> None:
+    """Write all files or none."""
     from harness.recommend.export import Target, export
     from harness.store import write_atomic
 
-    assert found.winner is not None, "asked for only where there is one"
-    file = export(kind, Target(found.winner.layout, plan))
-    write_atomic(path, file.text)
-    click.echo(f"\n{kind}: {path}", err=as_json)
-    for lost in file.lost:
-        click.echo(f"  not expressed: {lost}", err=as_json)
-    return path
+    made = {kind: export(kind, Target(layout, plan)) for kind in files}
+    written: list[Path] = []
+    try:
+        for kind, path in files.items():
+            write_atomic(path, made[kind].text)
+            written.append(path)
+    except StoreError:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+    for kind, path in files.items():
+        click.echo(f"\n{kind}: {path}", err=as_json)
+        for lost in made[kind].lost:
+            click.echo(f"  not expressed: {lost}", err=as_json)

@@ -62,7 +62,12 @@ if TYPE_CHECKING:
 )
 @settings_options
 @click.option(
-    "--seed", type=click.IntRange(0), metavar="N", default=0, show_default=True, help="Of weights and of tokens."
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Of weights and of tokens.",
 )
 @click.option(
     "--design",
@@ -117,11 +122,11 @@ def run(
     name = checked_name(name)
     if slurm is not None or cluster["detach"]:
         name = name or default_name(wanted.model, slurm)
-    if name is not None and cluster["detach"]:
-        return _detached(name, results, as_json)
     if slurm is not None and name is not None:
         if dry_run:
             return _show_probe(results / name, slurm, as_json)
+        if cluster["detach"]:
+            return _detached(name, results, as_json)
         topology, slurm = probed(results / name, slurm, wanted)
     work = resolve(wanted, machine, topology)
     plan = make_plan(
@@ -146,6 +151,8 @@ def run(
     plan = plan.model_copy(update=more)
     if dry_run:
         return _show_plan(plan, as_json)
+    if cluster["detach"]:  # what cannot be planned is said here, not in a log
+        return _detached(plan.name, results, as_json)
     return _drive(SweepStore.create(results, plan), as_json)
 
 

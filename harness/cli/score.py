@@ -38,6 +38,8 @@ def score(table: Path, bandwidth_file: Path | None, as_json: bool) -> int:
 
     if not table.is_file():
         raise UsageError(f"{table} is no file; give a CSV table of published runs, see docs/prediction.md")
+    if bandwidth_file is not None and not bandwidth_file.is_file():
+        raise UsageError(f"--bandwidth {bandwidth_file} is no file; give a CSV table of bandwidths, or leave it out")
     rows, left = read_table(table, read_curve(bandwidth_file) if bandwidth_file else None)
     found = score_table(str(table), rows, left)
     click.echo(score_text(found), err=as_json)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from harness.cli.machine import Decorated, declared, gathered
@@ -96,9 +98,11 @@ def settings_options(command: Decorated) -> Decorated:
     return declared(gathered(command, "settings", _settings, _NAMES), _OPTIONS)
 
 
-def _settings(no_checkpoint: bool, **options: object) -> Settings:
+def _settings(no_checkpoint: bool, **options: Any) -> Settings:
     from pydantic import ValidationError
 
+    if (least := options["warmup_min"]) > (most := options["warmup_max"]):
+        raise UsageError(f"--warmup-min {least} is above --warmup-max {most}; lower the one or raise the other")
     values = {_FIELDS.get(name, name): value for name, value in options.items()}
     try:
         return Settings.model_validate({**values, "checkpoint": not no_checkpoint})

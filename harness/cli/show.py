@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.cluster import waiting_text, without_plan
+from harness.cli.cluster import starting, waiting_text, without_plan
 from harness.cli.machine import MachineOptions, files_option, gap_notes, machine_options
 from harness.cli.options import (
     WorkOptions,
@@ -21,6 +21,7 @@ from harness.cli.options import (
     sweep_folder,
     work_options,
 )
+from harness.cli.output import Output
 from harness.errors import UsageError
 from harness.topology.model import Topology
 
@@ -64,6 +65,17 @@ def _with_speeds(topology: Topology) -> Topology:
 
     speeds = inside(topology)
     return topology.model_copy(update={"measured": speeds.inside, "warnings": (*topology.warnings, *speeds.faults)})
+
+
+def _planned(folder: Path) -> bool:
+    """Wait until a sweep has its plan; False if what started it has ended without one."""
+    while True:
+        alive = starting(folder)
+        if (folder / "sweep.json").exists():
+            return True
+        if not alive:
+            return False
+        time.sleep(1.0)
 
 
 def _without_cells(sweep: str, as_json: bool) -> int:
@@ -131,8 +143,9 @@ def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
         click.echo(waiting_text(early), err=as_json)
         if not go_on:
             return _without_cells(early.name, as_json)
-        while not (early / "sweep.json").exists():
-            time.sleep(1.0)
+        if not _planned(early):
+            click.echo(waiting_text(early), err=as_json)
+            return _without_cells(early.name, as_json)
         sweep = str(early)
     store = SweepStore.open(sweep_folder(results, sweep))
     if go_on:
@@ -151,7 +164,7 @@ def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
 @results_option
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=Output(folder=True),
     metavar="FOLDER",
     help="Where to write; default the sweep's own report folder, for several sweeps RESULTS/side-by-side.",
 )

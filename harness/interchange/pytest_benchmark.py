@@ -46,7 +46,7 @@ def to_benchmarks(comparison: Comparison) -> dict[str, Any]:
     ground = comparison.grounds[0] if comparison.grounds else None
     machine = {} if ground is None else ground.model_dump(mode="json", exclude_none=True)
     cpu = {"brand_raw": ground.cpu or "unknown" if ground else "unknown"}
-    machine.update(node=machine.get("hosts", ["unknown"])[0], cpu=cpu)
+    machine.update(node=(machine.get("hosts") or ["unknown"])[0], cpu=cpu)
     return {
         "machine_info": machine,
         "commit_info": {"id": ground.commit if ground else None, "dirty": False, "project": "meshsweep"},

@@ -21,7 +21,7 @@ _LEAST_RANGE = 5.0  # percent to either side of 0 that a panel shows, so that no
 
 def history_picture(found: History) -> Figure:
     """Speed of each cell against the other cells by night, percent of its mean; by the clock with under three cells."""
-    rows = -(-len(found.cells) // _COLUMNS)
+    rows = max(1, -(-len(found.cells) // _COLUMNS))  # without cells an empty picture
     figure = new_figure(0.9 + _PANEL_HEIGHT_IN * rows)
     relative = any(speed is not None for cell in found.cells for speed in cell.relative_speed)
     what = "Speed against the other cells" if relative else "Speed"
@@ -57,7 +57,7 @@ def _percent(cell: CellTrend, relative: bool) -> dict[int, float]:
     if relative:
         return {n: 100 * (y - 1) for n, y in enumerate(cell.relative_speed) if y is not None}
     speeds = {n: y for n, y in enumerate(cell.tokens_per_s) if y is not None}
-    mean = sum(speeds.values()) / len(speeds)
+    mean = sum(speeds.values()) / max(len(speeds), 1)
     return {n: 100 * (y / mean - 1) for n, y in speeds.items()}
 
 

@@ -72,7 +72,7 @@ def _plain(kind: type, metadata: Sequence[Any]) -> st.SearchStrategy[Any]:
     if kind is bool:
         return st.booleans()
     if kind is int:
-        return st.integers(None if least is None else int(least), None)
+        return st.integers(-(2**63) if least is None else int(least), 2**63 - 1)  # the store refuses others
     if kind is float:
         least = 0.0 if above else least
         return st.floats(least, allow_nan=False, allow_infinity=False, exclude_min=above)

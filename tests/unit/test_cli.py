@@ -60,6 +60,11 @@ def store_with_records(folder: Path) -> SweepStore:
         (["calibrate", "--run-timeout", "nan", *CPU], "Invalid value for '--run-timeout': nan is no number; give one"),
         (["calibrate", "--run-timeout", "-5", *CPU], "Invalid value for '--run-timeout': -5.0 is not in the range"),
         (["run", "--layouts", ",", *CPU], "--layouts names none; leave it out for every legal layout"),
+        (["run", "--layouts", "zero3", "--detach", *CPU], "unknown layout 'zero3'"),
+        (["run", "--layouts", "hsdp:r2s4", "--detach", *CPU], "hsdp r2s4 needs 8 ranks, not 4"),
+        (["run", "--warmup-min", "10", "--warmup-max", "2", *CPU], "--warmup-min 10 is above --warmup-max 2; lower"),
+        (["run", "--seed", str(2**63), *CPU], "9223372036854775808 is not in the range"),
+        (["score", "absent.csv"], "absent.csv is no file"),
         (["run", "--mesh", "absent.toml", *CPU], "absent.toml"),
         (["run", "--order", "tp,dp", *CPU], "order 'tp,dp' must name each of dp_replicate, dp_shard, tp once"),
         (["run", "--ranks", "0", *CPU], "0 is not in the range x>=1"),
@@ -101,7 +106,7 @@ def test_a_newer_or_broken_record_is_named(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(["run", "--dry-run", "--json", *CPU]) == 0
+    assert _run(["run", "--dry-run", "--detach", "--json", *CPU]) == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     meshes = {(x["strategy"], *x["mesh"].values()) for x in document["layouts"]}

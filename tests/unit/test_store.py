@@ -85,6 +85,18 @@ def test_an_unreadable_record_is_named(store: SweepStore) -> None:
         store.records()
 
 
+@pytest.mark.parametrize("number", [2**63, 2**70, 10**30])
+def test_a_number_that_no_table_holds_is_named(store: SweepStore, number: int) -> None:
+    record = make_time_record(store.plan(), "ddp:r4")
+    path = store.add(record.model_copy(update={"attempt": 0}))
+    largest = path.read_text().replace('"attempt": 0', f'"attempt": {2**63 - 1}')
+    path.write_text(largest)
+    assert store.records()[0].attempt == 2**63 - 1
+    path.write_text(largest.replace(str(2**63 - 1), str(number)))
+    with pytest.raises(StoreError, match=rf"a0\.json has the number {number}, which no 64 bits hold; remove"):
+        store.records()
+
+
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "record.json"
     target.write_text("old")

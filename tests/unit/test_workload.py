@@ -55,9 +55,11 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "def bad_word():\n"
         "    return ModelDefinition(shape=PRESETS['tiny'], build=lambda: None, tp_plan={'layers.*.o': 'rowise'})\n"
         "def broken(): raise KeyError('dim')\n"
+        "def leaves(): raise SystemExit('no\\n  luck')\n"
         "number = 7\n"
     )
     (tmp_path / "users_broken.py").write_text("import nothing_of_that_name\n")
+    (tmp_path / "users_exit.py").write_text("import sys; sys.exit(0)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "users_model"
     sys.modules.pop("users_model", None)
@@ -75,7 +77,7 @@ def test_a_users_model_without_tp_plan_cannot_do_tp(module: str) -> None:
     [
         (
             "users_model:absent",
-            r"unknown function in module .users_model. .absent.; choose one of: bad_word, broken, good, wrong",
+            r"unknown function in module .users_model. .absent.; choose one of: bad_word, broken, good, leaves, wrong",
         ),
         (
             "users_model:bad_word",
@@ -84,6 +86,8 @@ def test_a_users_model_without_tp_plan_cannot_do_tp(module: str) -> None:
         ("users_model:number", r"unknown function in module 'users_model' 'number'"),
         ("users_model:wrong", "returned int; it must return a harness.workload.ModelDefinition"),
         ("users_model:broken", "raised KeyError: 'dim'"),
+        ("users_model:leaves", "raised SystemExit: no luck; it must"),
+        ("users_exit:f", "cannot import 'users_exit' for --model users_exit:f: SystemExit: 0; is it"),
         ("users_broken:f", "cannot import 'users_broken'.*nothing_of_that_name"),
         ("no_such_module_here:f", "cannot import 'no_such_module_here'"),
         (":f", "neither a preset"),

@@ -300,6 +300,14 @@ def test_a_cell_that_is_not_there_is_refused(root: Path) -> None:
         history(read_tables(root).cells, labels=["x"])
 
 
+def test_nights_without_a_timed_cell_are_drawn_as_nothing() -> None:
+    found = nights(8, 99)
+    untimed = found.cells[0].model_copy(update={"tokens_per_s": (None,) * 8, "relative_speed": (None,) * 8})
+    for cells in ((), (untimed,)):
+        picture = history_bytes(found.model_copy(update={"cells": cells, "changes": ()}), ".png")
+        assert picture.startswith(b"\x89PNG")
+
+
 def test_forty_layouts_and_two_are_drawn() -> None:
     found = nights(8, 99)
     many = found.model_copy(

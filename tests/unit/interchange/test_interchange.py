@@ -74,6 +74,12 @@ def test_its_file_is_reported_fastest_first(comparison: Comparison, tmp_path: Pa
     assert "10,000" in lines[2]  # 1,000 tokens in 0.1 s
 
 
+def test_a_ground_without_hosts_is_an_unknown_node(comparison: Comparison) -> None:
+    ground = comparison.grounds[0].model_copy(update={"hosts": ()})
+    document = to_benchmarks(comparison.model_copy(update={"grounds": (ground,)}))
+    assert document["machine_info"]["node"] == "unknown"
+
+
 def test_the_command_reports_files(comparison: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "steps.json"
     path.write_text(json.dumps(to_benchmarks(comparison)))
