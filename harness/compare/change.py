@@ -91,7 +91,10 @@ class Difference(Frozen):
 
 
 class SweepChange(Frozen):
-    """What changed from sweep ``before`` to sweep ``after``; ``common`` is the mean cell's speed, after over before."""
+    """What changed from sweep ``before`` to sweep ``after``.
+
+    ``common`` is the speed, after over before, that more than half of the cells share.
+    """
 
     before: str
     after: str
@@ -108,12 +111,16 @@ class SweepChange(Frozen):
         """What made the sweeps incomparable."""
         return tuple(d for d in self.differences if d.refused)
 
+    @property
+    def compared(self) -> bool:
+        """Whether any cell was timed on both sides, on grounds that can be compared."""
+        return any(cell.change in (Change.SLOWER, Change.FASTER, Change.TIE, Change.TOO_FEW) for cell in self.cells)
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
         """0 clean, 1 a cell is slower, 2 a cell broke or nothing could be compared."""
-        compared = {Change.SLOWER, Change.FASTER, Change.TIE, Change.TOO_FEW}
-        if self.having(Change.BROKEN) or not any(cell.change in compared for cell in self.cells):
+        if self.having(Change.BROKEN) or not self.compared:
             return 2
         return 1 if self.having(Change.SLOWER) else 0
 
@@ -127,9 +134,10 @@ FIELDS = (*WORK, *(name for name in AGREE if name not in QUALIFIED))
 def compare_sweeps(before: Comparison, after: Comparison, rule: Rule | None = None) -> SweepChange:
     """Compare two sweeps; cells are matched by label.
 
-    A cell is slower (or faster) if it is so against the other cells, or if the sweep as a whole is and the cell by the
-    clock too: p at most ``rule.alpha``, and at least ``rule.slower`` of its speed lost (gained). Slower in one way wins
-    over faster in the other. Where a field differs that must agree, no cell is compared.
+    A cell is slower (or faster) if it is so against the other cells, or if most cells are and this one by the clock too
+    (unless its interval against the others says that it stayed behind): p at most ``rule.alpha``, and at least
+    ``rule.slower`` of its speed lost (gained). Slower in one way wins over faster in the other. Where a field differs
+    that must agree, no cell is compared.
 
     Raises:
         UnknownNameError: ``rule.across`` names no such field.
@@ -226,8 +234,13 @@ def _too_few(counts: tuple[int, int], findable: float | None, rule: Rule) -> str
     # what is findable shrinks with the root of 1/n + 1/m
     shrink = np.log1p(-rule.visible) / np.log1p(-min(findable, 1 - 1e-9))
     needed = max(max(counts) + 1, int(np.ceil(2 / ((1 / counts[0] + 1 / counts[1]) * shrink**2))))
-    seen = f"a loss of {100 * findable:.2g}% in four of five comparisons, and a smaller one less often"
+    seen = f"a loss of {loss_text(findable)} in four of five comparisons, and a smaller one less often"
     return f"{rounds} would find {seen}; run more (--rounds {needed})"
+
+
+def loss_text(share: float) -> str:
+    """A findable loss in percent, rounded up: one that is just not visible must not read as if it were."""
+    return f"{np.ceil(1000 * share - 1e-9) / 10:g}%"
 
 
 def _effects(found: Effects, tested: bool = True) -> list[Effect | None]:
@@ -247,13 +260,20 @@ def _exp(value: float) -> float:
 def _verdict(own: Effect | None, other: Effect | None, common: Effect | None, rule: Rule) -> tuple[Change, str | None]:
     """The verdict on a cell, and where it changed only as all others did, that it is so."""
     by_itself = [effect for effect in (own, other) if effect and _certain(effect, rule)]
-    with_all = [own] if own and common and _certain(common, rule) and (common.ratio < 1) == (own.ratio < 1) else []
+    with_all = [own] if own and common and _certain(common, rule) and _follows(own, other, common) else []
     for change in (Change.SLOWER, Change.FASTER):
         if any(_is(change, effect, rule) for effect in by_itself):
             return change, None
-        if any(_is(change, effect, rule) for effect in with_all):
+        if any(_is(change, effect, rule) and _is(change, common, rule) for effect in with_all if common):
             return change, "as all cells together: the machine, or code that they share"
     return Change.TIE, None
+
+
+def _follows(own: Effect, other: Effect | None, common: Effect) -> bool:
+    """Whether a cell went the common way, and its interval against the others does not say that it stayed behind."""
+    if common.ratio < 1:
+        return own.ratio < 1 and (other is None or other.low <= 1)
+    return own.ratio > 1 and (other is None or other.high >= 1)
 
 
 def _certain(effect: Effect, rule: Rule) -> bool:
@@ -270,7 +290,8 @@ def _unshared(label: str, then: CellResult | None, now: CellResult | None, timed
     counts = [_count(side, label) for side in timed]
     if now is not None and _measured(now):
         if counts[1]:
-            return CellChange(label=label, change=Change.NEW)
+            why = "not a cell of the earlier sweep" if then is None else "not timed in the earlier sweep"
+            return CellChange(label=label, change=Change.NEW, reason=why)
         return CellChange(label=label, change=Change.INCOMPARABLE, reason=now.unranked) if counts[0] else None
     if not _measured(then) or not counts[0]:
         return None

@@ -5,11 +5,17 @@ in reasonable time"). Its value is the mean of the middle half of ln(step time).
 
 - *relative*: a cell's change less the median cell's, which cancels what all cells of a round share, such as a busier
   machine. One test a cell.
-- *common*: the mean change of all cells. One test a sweep, and the only one that a slower machine can set off.
+- *common*: the change that more than half of the cells share, so that no single cell can carry it. One test a sweep,
+  and the only one that a slower machine can set off.
 
 The test is a moderated t test (``harness/compare/moderated.py``): after what a round's cells share is taken out, each
 cell's scatter is estimated from all cells together. What the statistics are where nothing changed is drawn: normal
-changes of that scatter, less their median as in the data. A statistic's p is corrected for all tests with the step-down
+changes of that scatter, less their median as in the data. Each side has its own scatter, weighted by its own number of
+rounds (Welch 1947), so that a side of few noisy rounds is not taken to be as quiet as the other. One cell that is found
+to have changed does not shift the median that the others are held against: those are tested again without it. Rounds
+are taken to be independent: a machine that drifts during a sweep raises more alarms.
+
+A statistic's p is corrected for all tests with the step-down
 of Westfall and Young (1993, algorithm 2.8), which is Holm's with the true joint distribution in place of Bonferroni's
 bound: the probability of any false alarm, over all tests together, is alpha. Three quarters of it are spent on slower
 cells and a quarter on faster ones, since a loss that is missed costs more than a gain.
@@ -18,7 +24,7 @@ cells and a quarter on faster ones, since a loss that is missed costs more than 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,14 +106,32 @@ def changes(before: Array, after: Array, alpha: float) -> Changes:
     ``alpha``, the false-alarm rate of all tests together, decides what is findable.
     """
     core = core_cells(before, after)
+    found = _changes(before, after, alpha, core)
+    if found.relative is None:
+        return found
+    farthest = int(np.nanargmin(np.where(core, found.relative.p, np.inf)))
+    if found.relative.p[farthest] > alpha or core.sum() <= FEWEST_CELLS:
+        return found
+    dropped = np.arange(len(core)) == farthest
+    again = _changes(before, after, alpha, core & ~dropped)
+    if again.relative is None:
+        return found
+    first, second = found.relative, again.relative
+    fields = ("value", "error", "degrees", "p")
+    mixed = {name: np.where(dropped, getattr(first, name), getattr(second, name)) for name in fields}
+    return replace(again, relative=replace(first, **mixed))
+
+
+def _changes(before: Array, after: Array, alpha: float, core: Mask) -> Changes:
+    """``changes`` with the cells that the others are held against."""
     kept = [side[~np.isnan(side[:, core]).any(axis=1)] for side in (before, after)]
     if core.sum() < FEWEST_CELLS or not enough(*map(len, kept)):
-        (absolute,) = _tested([_Family(pooled(before, after))], alpha)
+        absolute, _ = _tested(_Family(scatter(before, after)), alpha)
         return Changes(absolute, None, None)
     means = [side[:, core].mean(axis=1, keepdims=True) for side in kept]
-    relative = pooled(*(side - mean for side, mean in zip(kept, means, strict=True)))
-    families = [_Family(_own_scatter(relative, core), core), _Family(pooled(*means))]
-    against, common = _tested(families, alpha)
+    relative = scatter(*(side - mean for side, mean in zip(kept, means, strict=True)))
+    family, shared = _Family(_own_scatter(relative, core), core), scatter(*means)
+    against, common = _tested(family, alpha, shared)
     return Changes(welch(before, after), against, common)
 
 
@@ -123,34 +147,52 @@ def core_cells(before: Array, after: Array) -> Mask:
     return np.asarray(rounds >= third)
 
 
-class Pooled(NamedTuple):
-    """By cell: change (NaN: too few rounds), variance of a round about its side's mean, degrees of freedom of that.
-
-    ``spread`` times the root of the variance is the change's standard error: sqrt(1/n + 1/m) of n and m rounds.
-    """
+class Scatter(NamedTuple):
+    """By cell: change (NaN: too few rounds), the change's variance (its standard error squared), degrees of freedom."""
 
     change: Array
     variance: Array
     degrees: Array
-    spread: Array
 
 
-def pooled(before: Array, after: Array) -> Pooled:
-    """Change and scatter of each cell, the scatter taken to be that of both sides."""
+def scatter(before: Array, after: Array) -> Scatter:
+    """Change and scatter of each cell, each side with a variance of its own.
+
+    The degrees of freedom are Satterthwaite's (1946), from the sides' variances over all cells, since those of one cell
+    hardly tell which side is the noisier. Sides of as many rounds that scatter alike have those of a pooled test.
+    """
     counts = [(~np.isnan(side)).sum(axis=0).astype(np.float64) for side in (before, after)]
     tested = enough(*counts)
-    means = [
-        np.nansum(side, axis=0) / np.maximum(count, 1) for side, count in zip((before, after), counts, strict=True)
-    ]
-    squares = sum(np.nansum((side - mean) ** 2, axis=0) for side, mean in zip((before, after), means, strict=True))
-    degrees = np.where(tested, counts[0] + counts[1] - 2, np.nan)
+    means, parts, below = [], [], np.zeros(len(tested))
+    for side, count in zip((before, after), counts, strict=True):
+        mean = np.nansum(side, axis=0) / np.maximum(count, 1)
+        squares = np.nansum((side - mean) ** 2, axis=0)
+        degrees = np.maximum(count - 1, 1)
+        typical = max(float(squares[tested].sum() / max(degrees[tested].sum(), 1)), _ROUNDING**2)
+        means.append(mean)
+        parts.append((squares / degrees / np.maximum(count, 1), typical / np.maximum(count, 1)))
+        below += parts[-1][1] ** 2 / degrees
     change = means[1] - means[0]
     change = np.where(tested, np.where(np.abs(change) < _ROUNDING, 0.0, change), np.nan)
-    variance = np.maximum(squares / degrees, _ROUNDING**2)
-    return Pooled(change, variance, degrees, np.sqrt(1 / np.maximum(counts[0], 1) + 1 / np.maximum(counts[1], 1)))
+    own, typical_sum = (sum(part[i] for part in parts) for i in (0, 1))
+    return Scatter(
+        change,
+        np.where(tested, np.maximum(own, _ROUNDING**2), np.nan),
+        np.where(tested, np.square(typical_sum) / below, np.nan),
+    )
 
 
-def _own_scatter(relative: Pooled, core: Mask) -> Pooled:
+def agreed(changes: Array) -> Array:
+    """What more than half of the cells (last axis) changed by at least, in one direction; 0 where there is no such.
+
+    The median of an odd number of cells; of an even number that of the two middle ones which is nearer to no change.
+    """
+    ordered, cells = np.sort(changes, axis=-1), changes.shape[-1]
+    low, high = ordered[..., (cells - 1) // 2], ordered[..., cells // 2]
+    return np.asarray(np.maximum(low, 0) + np.minimum(high, 0))
+
+
+def _own_scatter(relative: Scatter, core: Mask) -> Scatter:
     """A cell's own scatter, moderated, from that about the mean of the core cells, which it has a share of.
 
     Where cells scatter alike a core cell's variance about the mean of C is (1 - 1/C) of its own, another's (1 + 1/C).
@@ -167,9 +209,9 @@ def _own_scatter(relative: Pooled, core: Mask) -> Pooled:
 
 @dataclass(frozen=True)
 class _Family:
-    """Changes of one kind; with ``core`` they are tested less the median of the core cells' changes."""
+    """Changes of the cells; with ``core`` they are tested less the median of the core cells' changes."""
 
-    found: Pooled
+    found: Scatter
     core: Mask | None = None
 
     def centred(self, changes: Array) -> Array:
@@ -179,57 +221,78 @@ class _Family:
         return np.asarray(changes - np.median(changes[..., self.core], axis=-1, keepdims=True))
 
 
-def _tested(families: Sequence[_Family], alpha: float) -> list[Effects]:
-    """Effects of all families, their p corrected over all of them together."""
-    rng = np.random.default_rng(_SEED)
-    share = alpha / sum(len(family.found.change) for family in families)
-    drawn = [_Drawn(family, share, rng) for family in families]
+def _tested(family: _Family, alpha: float, shared: Scatter | None = None) -> tuple[Effects, Effects | None]:
+    """Effects of the cells and, with ``shared``, the mean core cell's change, what they have in common.
+
+    p is corrected over all of them together.
+    """
+    rng, found = np.random.default_rng(_SEED), family.found
+    share = alpha / (len(found.change) + (shared is not None))
+    noise = _noise(found, rng)
+    cells = _Drawn(family.centred(found.change), family.centred(noise), found.degrees, share, rng)
+    drawn = [cells]
+    if shared is not None:
+        # a cell's change is the mean cell's and its own part about that
+        own = noise[:, family.core]
+        by_chance = _noise(shared, rng) + own - own.mean(axis=1, keepdims=True)
+        value = agreed(found.change[family.core] + shared.change)
+        error = np.sqrt((np.median(by_chance, axis=1) ** 2).mean(keepdims=True))
+        drawn.append(_Drawn(value[None], agreed(by_chance)[:, None], shared.degrees, share, rng, error))
     statistics = np.concatenate([one.statistics for one in drawn], axis=1)
     p = step_down(statistics, counted=~np.isnan(statistics[0]))
     limit = float(np.quantile(np.nanmax(statistics[1:], axis=1), 1 - alpha))
-    found, start = [], 0
-    for one in drawn:
-        end = start + len(one.value)
-        found.append(Effects(one.value, one.error, one.family.found.degrees, p[start:end], one.findable(limit)))
-        start = end
-    return found
+    count = len(found.change)
+    effects = cells.effects(p[:count], _findable(family, noise, cells, limit))
+    return effects, drawn[1].effects(p[count:], np.array([np.nan])) if shared is not None else None
+
+
+def _noise(found: Scatter, rng: np.random.Generator) -> Array:
+    """Changes by chance if nothing had changed: normal, ``DRAWS`` times."""
+    return np.asarray(rng.standard_normal((DRAWS, len(found.change))) * np.sqrt(found.variance))
 
 
 class _Drawn:
-    """One family's effects, and what they would be by chance if nothing had changed: normal, ``DRAWS`` times.
+    """Effects, observed and by chance (draws, effects), and the statistics of both, shape (1 + draws, effects).
 
     A statistic is t over what t would exceed by chance in ``share`` of comparisons; so tests of unequal degrees of
     freedom can stand beside each other, and the two directions have their parts of ``share``.
     """
 
-    def __init__(self, family: _Family, share: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        value: Array,
+        by_chance: Array,
+        degrees: Array,
+        share: float,
+        rng: np.random.Generator,
+        error: Array | None = None,
+    ) -> None:
         from scipy.special import stdtrit
 
-        self.family = family
-        found = family.found
-        self.value = family.centred(found.change)
-        shape = (DRAWS, len(found.change))
-        self.noise = rng.standard_normal(shape) * np.sqrt(found.variance) * found.spread
-        by_chance = family.centred(self.noise)
-        self.error = np.sqrt((by_chance**2).mean(axis=0))
-        degrees = np.where(np.isnan(found.degrees), 1.0, found.degrees)
-        self.misjudged = np.sqrt(rng.chisquare(degrees, shape) / degrees)  # error as estimated over what it is
-        self.critical = -stdtrit(found.degrees, share * SLOWER_SHARE)
-        faster = -stdtrit(found.degrees, share * (1 - SLOWER_SHARE))
-        t = np.concatenate([self.value[None], by_chance / self.misjudged]) / self.error
+        self.value, self.degrees = value, degrees
+        self.error = np.sqrt((by_chance**2).mean(axis=0)) if error is None else error
+        some = np.where(np.isnan(degrees), 1.0, degrees)
+        self.misjudged = np.sqrt(rng.chisquare(some, by_chance.shape) / some)  # error as estimated over what it is
+        self.critical = -stdtrit(degrees, share * SLOWER_SHARE)
+        faster = -stdtrit(degrees, share * (1 - SLOWER_SHARE))
+        t = np.concatenate([value[None], by_chance / self.misjudged]) / self.error
         self.statistics = np.maximum(t / self.critical, -t / faster)
 
-    def findable(self, limit: float) -> Array:
-        """The slow-down of each cell by itself whose statistic is at least ``limit`` in ``FOUND_IN`` of the draws."""
-        noise, misjudged = self.noise[:_FEWER_DRAWS], self.misjudged[:_FEWER_DRAWS]
-        needed = limit * self.critical * self.error * misjudged
-        found = np.empty_like(self.value)
-        for cell in range(len(found)):
-            slowed = noise.copy()
-            slowed[:, cell] = _FAR  # so slow that it is none of the middle cells
-            reference = slowed[:, cell] - self.family.centred(slowed)[:, cell]
-            found[cell] = np.quantile(needed[:, cell] - noise[:, cell] + reference, FOUND_IN)
-        return found
+    def effects(self, p: Array, findable: Array) -> Effects:
+        return Effects(self.value, self.error, self.degrees, p, findable)
+
+
+def _findable(family: _Family, noise: Array, drawn: _Drawn, limit: float) -> Array:
+    """The slow-down of each cell by itself whose statistic is at least ``limit`` in ``FOUND_IN`` of the draws."""
+    noise, misjudged = noise[:_FEWER_DRAWS], drawn.misjudged[:_FEWER_DRAWS]
+    needed = limit * drawn.critical * drawn.error * misjudged
+    found = np.empty_like(drawn.value)
+    for cell in range(len(found)):
+        slowed = noise.copy()
+        slowed[:, cell] = _FAR  # so slow that it is none of the middle cells
+        reference = slowed[:, cell] - family.centred(slowed)[:, cell]
+        found[cell] = np.quantile(needed[:, cell] - noise[:, cell] + reference, FOUND_IN)
+    return found
 
 
 def step_down(statistics: Array, counted: Mask) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from harness.compare.change import CellChange, Change, Effect, SweepChange
+from harness.compare.change import CellChange, Change, Effect, SweepChange, loss_text
 from harness.compare.wording import counted
 from harness.report.tables import MISSING, markdown_rows
 from harness.report.units import plain, time_unit
@@ -26,19 +26,22 @@ def headline(change: SweepChange) -> str:
     """``REGRESSION: of 5 cells 1 slower, 4 tie; all cells together -1.2% [-3.0, +0.7]``."""
     counts = [(kind, len(change.having(kind))) for kind in (*_FIRST, Change.TIE)]
     found = ", ".join(f"{count} {kind}" for kind, count in counts if count)
-    word = "INCOMPARABLE" if change.refused else WORDS[change.exit_code]
+    apart = not change.refused and not change.compared and not change.having(Change.BROKEN)
+    word = "INCOMPARABLE" if change.refused or apart else WORDS[change.exit_code]
     text = f"{word}: of {counted(len(change.cells), 'cell')} {found}" if change.cells else "no cell is in both sweeps"
+    if apart and change.cells:
+        text += "; no cell was timed in both sweeps, so compare sweeps that share layouts"
     return text + (f"; all cells together {effect_text(change.common)}" if change.common else "")
 
 
 def terms(change: SweepChange) -> str:
     """How the verdicts were reached, and what they can miss, in one line."""
     losses = [cell.findable for cell in change.cells if cell.findable is not None]
-    seen = f"; a loss of {100 * max(losses):.2g}% in one cell is found in four of five comparisons" if losses else ""
+    seen = f"; a loss of {loss_text(max(losses))} in one cell is found in four of five comparisons" if losses else ""
     return (
         f"slower or faster: at least {100 * change.rule.slower:.3g}% by a moderated t test of rounds (their scatter is "
         f"estimated over all cells); {100 * change.rule.alpha:.3g}% of unchanged comparisons raise an alarm, over all "
-        f"cells together, three quarters of them for slower{seen}"
+        f"cells together, three quarters of them for slower, and more where the machine drifts during a sweep{seen}"
     )
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from harness.cli import _run
 from harness.compare import Comparison, compare
-from harness.compare.change import Change, Rule, SweepChange, compare_sweeps, judge_values
-from harness.compare.effects import changes, round_value, step_down
+from harness.compare.change import Change, Rule, SweepChange, compare_sweeps, judge_values, loss_text
+from harness.compare.effects import agreed, changes, round_value, scatter, step_down
 from harness.compare.moderated import fit_prior, moderate
 from harness.errors import UnknownNameError
 from harness.report.changes import change_markdown, change_text, junit
@@ -216,6 +216,49 @@ def test_one_cell_has_the_p_of_a_t_test() -> None:
     assert found.absolute.p[0] == pytest.approx(t.sf(2.4495, 4) + t.sf(2.4495 * farther, 4), abs=0.01)
 
 
+def test_what_cells_agree_on_by_hand() -> None:
+    assert agreed(np.array([0.4, 0.01, -0.01])) == pytest.approx(0.01)
+    assert agreed(np.array([0.4, 0.02, 0.01, -0.01])) == pytest.approx(0.01)
+    assert agreed(np.array([0.4, 0.4, -0.01, -0.02])) == 0
+    assert agreed(np.array([-0.4, -0.3, -0.2, 0.1])) == pytest.approx(-0.2)
+
+
+@pytest.mark.parametrize("factor", [1.5, 1 / 1.5])
+def test_one_changed_cell_does_not_condemn_the_others(factor: float) -> None:
+    rng, alarms = np.random.default_rng(5), 0
+    for _ in range(40):
+        before, after = 0.03 * rng.standard_normal((2, 5, 4))
+        after[:, 0] += math.log(factor)
+        cells, _common = judge_values(before, after, Rule())
+        assert cells[0].change is (Change.SLOWER if factor > 1 else Change.FASTER)
+        alarms += any(cell.change in (Change.SLOWER, Change.FASTER) for cell in cells[1:])
+    assert alarms <= 3  # of 40 at 2.5% more than 3 come up in 2% of seeds
+
+
+def test_each_side_has_its_own_scatter() -> None:
+    """By hand: variances 0.01 of 3 rounds and 0.0001 of 15; Welch's 0.01 / 3 + 0.0001 / 15, hardly over 2 degrees."""
+    rng = np.random.default_rng(0)
+    quiet, noisy = rng.standard_normal((15, 1)), rng.standard_normal((3, 1))
+    quiet, noisy = (side / side.std(ddof=1) * sd for side, sd in ((quiet, 0.01), (noisy, 0.1)))
+    found = scatter(quiet, noisy)
+    assert found.variance[0] == pytest.approx(0.01 / 3 + 0.0001 / 15)
+    assert found.degrees[0] == pytest.approx(2.008, abs=0.001)
+
+
+def test_a_loss_that_is_just_not_visible_does_not_read_as_visible() -> None:
+    assert [loss_text(share) for share in (0.1, 0.10001, 0.35, 0.1234)] == ["10%", "10.1%", "35%", "12.4%"]
+
+
+def test_sweeps_without_a_cell_in_common_say_so() -> None:
+    plan = make_plan(("tp:t4",), rounds=5)
+    found = compare_sweeps(compare(plan, make_records(plan, {"tp:t4": 0.1})), sweep())
+    assert {cell.change for cell in found.cells} == {Change.NEW, Change.GONE}
+    assert found.exit_code == 2
+    text = change_text(found).splitlines()[1]
+    assert text.startswith("INCOMPARABLE: of 4 cells 3 new, 1 gone; no cell was timed in both sweeps")
+    assert "not a cell of the earlier sweep" in change_text(found)
+
+
 def test_a_prior_by_hand() -> None:
     """Draws of s0^2 * d0 / chi2(d0) * chi2(d) / d give back the centre 4 and the 12 degrees of freedom."""
     rng = np.random.default_rng(0)
@@ -287,6 +330,18 @@ def test_the_command(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(["compare", "b", "a", "--results", str(results)]) == 0
     assert _run(["compare", "a", "a", "--results", str(results), "--markdown", "-"]) == 0
     assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith("- slower or faster: at least 2%")
+
+
+@pytest.mark.parametrize("more", [("--alpha", "nan"), ("--slower", "nan"), ("--alpha", "1e-300")])
+def test_shares_out_of_range_are_wrong_use(
+    results: Path, more: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(["compare", "a", "b", "--results", str(results), *more]) == 2
+    assert "is not in the range" in capsys.readouterr().err
+
+
+def test_blanks_in_a_list_of_fields_are_no_part_of_a_name(results: Path) -> None:
+    assert _run(["compare", "a", "a", "--results", str(results), "--across", "device, device_names"]) == 0
 
 
 def test_wrong_use_is_an_object_with_json(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
