@@ -23,11 +23,16 @@ def ordered(change: SweepChange) -> tuple[CellChange, ...]:
 
 
 def headline(change: SweepChange) -> str:
-    """``REGRESSION: of 5 cells 1 slower, 4 tie; all cells together -1.2% [-3.0, +0.7]``."""
+    """``REGRESSION: of 5 cells 1 slower, 4 tie; all cells together -1.2% [-3.0, +0.7]``.
+
+    Sweeps of which no cell could be judged are not called clean, though nothing speaks against them.
+    """
     counts = [(kind, len(change.having(kind))) for kind in (*_FIRST, Change.TIE)]
     found = ", ".join(f"{count} {kind}" for kind, count in counts if count)
     apart = not change.refused and not change.compared and not change.having(Change.BROKEN)
     word = "INCOMPARABLE" if change.refused or apart else WORDS[change.exit_code]
+    if change.exit_code == 0 and not any(map(change.having, (Change.SLOWER, Change.FASTER, Change.TIE))):
+        word = "UNDECIDED"
     text = f"{word}: of {counted(len(change.cells), 'cell')} {found}" if change.cells else "no cell is in both sweeps"
     if apart and change.cells:
         text += "; no cell was timed in both sweeps, so compare sweeps that share layouts"

@@ -94,6 +94,7 @@ def test_rounds_that_do_not_tell_how_they_scatter_are_too_few(rounds: int, enoug
     assert verdicts(found)["fsdp s4"] is (Change.SLOWER if enough else Change.TOO_FEW)
     if not enough:
         assert f"{rounds} and {rounds} rounds do not tell how rounds scatter" in change_text(found)
+        assert "UNDECIDED: of 3 cells 3 too few samples" in change_text(found)
 
 
 def test_what_would_hardly_be_found_is_no_tie() -> None:
