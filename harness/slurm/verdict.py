@@ -38,6 +38,8 @@ _WORDS = {
 OWN_CAUSES = frozenset({FailureClass.DEVICE_OOM, FailureClass.HOST_OOM, FailureClass.HARDWARE, FailureClass.CONFIG})
 # Ends of a whole job, for which no run of it is to blame.
 WHOLE = frozenset({FailureClass.NODE_FAILURE, FailureClass.PREEMPTED, FailureClass.CANCELLED, FailureClass.BAD_REQUEST})
+# What Slurm writes into a job's output and may forget in its state: a job requeued while its ranks end can fail.
+_WRITTEN = frozenset({FailureClass.PREEMPTED, FailureClass.TIME_LIMIT})
 _NOTHING = frozenset({FailureClass.NONE, FailureClass.LOST})
 
 
@@ -67,6 +69,8 @@ def weigh(status: JobStatus, ranks: tuple[FailureClass, str], log: tuple[Failure
         return Cause(said, words, True)
     if said is not None:
         return Cause(*ranks, False) if ranks[0] in OWN_CAUSES else Cause(said, words, True)
+    if log[0] in _WRITTEN and ranks[0] not in OWN_CAUSES:
+        return Cause(*log, True)
     if ranks[0] not in _NOTHING:
         return Cause(*ranks, False)
     if log[0] not in _NOTHING:

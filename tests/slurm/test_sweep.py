@@ -192,6 +192,7 @@ def test_a_preempted_job_is_made_again(sweep: Sweep, tmp_path: Path) -> None:
     assert outcomes(stdout)["ddp r2"] == "measured"
 
 
+@pytest.mark.cluster_sweep
 def test_a_requeued_job_starts_afresh_and_its_first_attempt_is_kept_apart(sweep: Sweep, tmp_path: Path) -> None:
     arguments = ("run", *ONE_NODE, *FAULTY, "--profile", in_low_partition(tmp_path, requeue=True))
     timing = ("--layouts", "ddp:r2", "--rounds", "1", "--steps", "40", "--name", "s", "--json")
