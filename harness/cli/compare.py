@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from math import isnan
 from pathlib import Path
-from typing import Any
 
 import click
 
 from harness.cli.machine import Decorated
 from harness.cli.options import json_option, results_option, sweep_folder
 from harness.cli.output import Output
+from harness.cli.values import NumberRange
 
 LEAST_ALPHA = 0.001  # probabilities are drawn 2000 times, which tells no smaller one
-
-
-class _Share(click.FloatRange):
-    """A range that holds no NaN, which no bound of click's refuses."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if isnan(number):
-            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
-        return number
 
 
 def outcome_options(command: Decorated) -> Decorated:
@@ -45,14 +34,14 @@ def outcome_options(command: Decorated) -> Decorated:
 @click.argument("after", metavar="B")
 @click.option(
     "--alpha",
-    type=_Share(LEAST_ALPHA, 1, max_open=True),
+    type=NumberRange(LEAST_ALPHA, 1, max_open=True),
     default=0.025,
     show_default=True,
     help="False-alarm rate: how often unchanged sweeps may show any cell as changed.",
 )
 @click.option(
     "--slower",
-    type=_Share(0, 1, max_open=True),
+    type=NumberRange(0, 1, max_open=True),
     default=0.02,
     show_default=True,
     help="Least share of its speed that a cell must have lost to be called slower.",

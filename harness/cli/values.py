@@ -9,11 +9,8 @@ from typing import Any
 import click
 
 
-class Positive(click.FloatRange):
-    """A rate or a time: finite, above 0, and with room so that nothing computed from it becomes 0 or infinite."""
-
-    def __init__(self) -> None:
-        super().__init__(1e-6, 1e9)
+class NumberRange(click.FloatRange):
+    """A range that holds no NaN, which no comparison with a bound refuses."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number.
@@ -22,9 +19,16 @@ class Positive(click.FloatRange):
             click.BadParameter: it is none, or out of range.
         """
         found = super().convert(value, param, ctx)
-        if isnan(found):  # which no comparison refuses
-            self.fail(f"{value} is no number; give one from {self.min:g} to {self.max:g}", param, ctx)
+        if isnan(found):
+            self.fail(f"{value} is no number; give one: it is not in the range {self._describe_range()}.", param, ctx)
         return found
+
+
+class Positive(NumberRange):
+    """A rate or a time: finite, above 0, and with room so that nothing computed from it becomes 0 or infinite."""
+
+    def __init__(self) -> None:
+        super().__init__(1e-6, 1e9)
 
 
 class PngPath(click.Path):
