@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli import _run, cli
 from harness.store import SweepStore
-from tests.unit.factories import make_plan, make_records
+from tests.unit.factories import make_plan, make_records, make_store
 
 CPU = ("--device", "cpu")
 
@@ -19,14 +19,6 @@ CPU = ("--device", "cpu")
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def store_with_records(folder: Path) -> SweepStore:
-    plan = make_plan()
-    store = SweepStore.create(folder / "results", plan)
-    for record in make_records(plan, {"ddp:r4": 0.1, "fsdp:s4": 0.2, "hsdp:r2s2": 0.15}):
-        store.add(record)
-    return store
 
 
 @pytest.mark.parametrize(
@@ -94,7 +86,7 @@ def test_wrong_use_is_one_line_and_writes_nothing(
 
 
 def test_a_newer_or_broken_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = store_with_records(tmp_path)
+    store = make_store(tmp_path)
     record = next((store.folder / "records").glob("*.json"))
     record.write_text(json.dumps({**json.loads(record.read_text()), "schema_version": 99}))
     assert _run(["report"]) == 2
@@ -124,7 +116,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytes
 
 
 def test_report_names_the_winner_and_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = store_with_records(tmp_path)
+    store = make_store(tmp_path)
     assert _run(["report"]) == 0
     assert capsys.readouterr().out.startswith("ddp r4 is fastest, 50.0% [50.0, 50.0] ahead of hsdp r2s2.")
     assert {"report.md", "cells.csv", "tokens_per_s.png"} <= {p.name for p in (store.folder / "report").iterdir()}
@@ -146,7 +138,7 @@ def test_several_sweeps_give_one_report(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_status_says_how_far_each_cell_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_with_records(tmp_path)
+    make_store(tmp_path)
     assert _run(["status", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {(c["layout"], c["state"], c["rounds"]) for c in document["cells"]} == {
@@ -170,7 +162,7 @@ def test_every_command_has_json() -> None:
 
 
 def test_cancel_answers_with_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = store_with_records(tmp_path)
+    store = make_store(tmp_path)
     assert _run(["cancel", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"sweep": store.folder.name, "ended_jobs": []}
@@ -178,7 +170,7 @@ def test_cancel_answers_with_json(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_watch_leaves_stdout_to_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = store_with_records(tmp_path)
+    store = make_store(tmp_path)
     assert _run(["status", "--watch", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sweep"] == store.folder.name
 

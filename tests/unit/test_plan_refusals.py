@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from harness.cli import _run
-from harness.store import SweepStore
 from harness.workload import make_workload
-from tests.unit.factories import make_plan, make_records
+from tests.unit.factories import make_store
 
 Form = dict[str, Any]
 CLUSTER = ("--model", "1b", "--nodes", "1", "--gpus-per-node", "2", "--gpu", "h100-sxm")
@@ -21,14 +20,6 @@ CLUSTER = ("--model", "1b", "--nodes", "1", "--gpus-per-node", "2", "--gpu", "h1
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def sweep(folder: Path) -> None:
-    """A sweep of 4 CPU ranks on one node."""
-    plan = make_plan()
-    store = SweepStore.create(folder / "results", plan)
-    for record in make_records(plan, {"ddp:r4": 0.1, "fsdp:s4": 0.2, "hsdp:r2s2": 0.15}):
-        store.add(record)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -46,7 +37,7 @@ def form(capsys: pytest.CaptureFixture[str], *arguments: str) -> Form:
 
 
 def test_a_sweep_grows_to_a_number_of_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep(tmp_path)
+    make_store(tmp_path)
     found = form(capsys, "--measured", "sweep", "--nodes", "4")
     assert found["nodes"] == [1, 2, 4]
     first = {one["layout"]: one["step_time_s"] for one in found["layouts"] if one["nodes"] == 1}
@@ -65,12 +56,12 @@ def test_a_sweep_grows_to_a_number_of_nodes(tmp_path: Path, capsys: pytest.Captu
 def test_what_a_sweep_says_itself_is_not_given(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sweep(tmp_path)
+    make_store(tmp_path)
     assert f"does not go with {named}\n" in refused(capsys, "--measured", "sweep", *arguments)
 
 
 def test_a_sweep_of_cpus_takes_no_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep(tmp_path)
+    make_store(tmp_path)
     message = refused(capsys, "--measured", "sweep", "--nodes", "4", "--gpu", "h100-sxm")
     assert "the sweep ran on CPUs; leave out --gpu" in message
 
