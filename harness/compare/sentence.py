@@ -1,45 +1,39 @@
-"""The answer in one sentence, with its interval and its ties."""
+"""The answer of one sweep in one sentence, with its interval and its ties; or why there is none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.compare.headline import Rival, headline
 from harness.compare.models import OUTCOMES, CellResult, Comparison
-from harness.compare.wording import lead_text, listed, speed_text, standing
+from harness.compare.wording import speed_text, standing
 
 
 def sentence(comparison: Comparison) -> str:
-    """Who is fastest, by how much over the next that is not a tie, and who ties; or why there is no answer."""
+    """Which layout to train with, by how much it leads the next that is not a tie, and who ties."""
     ranked = comparison.ranked
     if not ranked:
         return _nothing(comparison)
-    best, rivals = ranked[0], ranked[1:]
-    if not rivals:
-        return f"{best.label} is the only layout ranked, at {speed_text(best)}; there is nothing to compare it with."
-    undecided = [r.label for r in rivals if standing(r) == "undecided"]
-    if len(undecided) == len(rivals):
-        return (
-            f"{best.label} was fastest in the only round, {_lead(rivals[0])}, but one round cannot tell layouts apart; "
-            "run at least 3 (--rounds 3)."
-        )
-    behind = next((r for r in rivals if not r.tie), None)
-    ties = [r.label for r in rivals if standing(r) == "tie"]
-    if behind is None and not undecided:
-        who = f"All {len(ranked)} layouts" if len(ranked) > 2 else f"{best.label} and {rivals[0].label}"
-        return f"{who} are a tie: {best.label} is only {_lead(rivals[0])}."
-    rest = f"; {listed(ties)} {_is(ties)} a tie with it" if ties else ""
-    rest += f"; {listed(undecided)} {_is(undecided)} not decided (one round)" if undecided else ""
-    return f"{best.label} is fastest{f', {_lead(behind)}' if behind else ''}{rest}."
+    return headline(ranked[0].label, speed_text(ranked[0]), [_rival(r) for r in ranked[1:]])
 
 
-def _is(labels: Sequence[str]) -> str:
-    return "is" if len(labels) == 1 else "are"
+def sentence_of_several(comparisons: Sequence[Comparison]) -> str:
+    """The layout that is fastest, or a tie with the fastest, in all of several sweeps; else the fastest of each."""
+    answered = [(c.plan.name, c.best, {cell.label for cell in (c.best, *c.ties)}) for c in comparisons if c.best]
+    if not answered:
+        return "No layout was measured in any of the sweeps."
+    everywhere = [best.label for _, best, _ in answered if all(best.label in near for _, _, near in answered)]
+    if everywhere and len(answered) > 1:
+        speeds = "; ".join(f"{speed_text(best)} in {name}" for name, best, _ in answered)
+        who = f"fastest, or a tie with the fastest, in all {len(answered)} sweeps"
+        return f"Train with {everywhere[0]}: {who}. The fastest: {speeds}."
+    return f"Train with {'; '.join(f'{best.label} in {name}: {speed_text(best)}' for name, best, _ in answered)}."
 
 
-def _lead(rival: CellResult) -> str:
-    if rival.ratio_to_best is None:
-        return f"ahead of {rival.label}"
-    return lead_text(rival.ratio_to_best.inverse(), rival.label)
+def _rival(cell: CellResult) -> Rival:
+    stands = standing(cell)
+    lead = cell.ratio_to_best.inverse() if cell.ratio_to_best else None
+    return Rival(label=cell.label, lead=lead, tie=stands == "tie", undecided=stands == "undecided")
 
 
 def _nothing(comparison: Comparison) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from harness.compare.models import CellResult
+from harness.compare.models import CellResult, Estimate
 from harness.stats import Ratio
 
 Standing = Literal["fastest", "tie", "undecided", "slower", "stopped"]
@@ -45,19 +45,32 @@ def percent_text(ratio: Ratio) -> str:
     return f"{_number(value, digits)}% [{_number(low, digits)}, {_number(high, digits)}]"
 
 
-def lead_text(ratio: Ratio, rival: str) -> str:
-    """``14% [9, 18] ahead of`` the rival, or ``3.2x [3.0, 3.5] as fast as`` it from three times on."""
+def lead_text(ratio: Ratio, rival: str, good: str = "fast") -> str:
+    """``14% [9, 18] ahead of`` the rival, or ``3.2x [3.0, 3.5] as fast as`` it from three times on.
+
+    Without brackets where both sides are single measurements.
+    """
     if ratio.ratio >= _TIMES:
-        return f"{ratio.ratio:.3g}x [{ratio.low:.3g}, {ratio.high:.3g}] as fast as {rival}"
-    return f"{percent_text(ratio)} ahead of {rival}"
+        interval = f" [{ratio.low:.3g}, {ratio.high:.3g}]" if ratio.samples > 1 else ""
+        return f"{ratio.ratio:.3g}x{interval} as {good} as {rival}"
+    return f"{share_text(ratio)} ahead of {rival}"
+
+
+def share_text(ratio: Ratio) -> str:
+    """``14% [9, 18]``, without the brackets where both sides are single measurements."""
+    return percent_text(ratio) if ratio.samples > 1 else f"{100 * (ratio.ratio - 1):.3g}%"
 
 
 def speed_text(cell: CellResult) -> str:
     """``1,234 tokens/s [1,200, 1,260]``."""
-    speed = cell.tokens_per_s
+    return estimate_text(cell.tokens_per_s, "tokens/s")
+
+
+def estimate_text(speed: Estimate | None, unit: str) -> str:
+    """A rate in its unit with its interval."""
     if speed is None:
         return "an unknown speed"
-    return f"{rate(speed.value)} tokens/s [{rate(speed.low)}, {rate(speed.high)}]"
+    return f"{rate(speed.value)} {unit} [{rate(speed.low)}, {rate(speed.high)}]"
 
 
 def rate(value: float) -> str:

@@ -118,7 +118,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytes
 def test_report_names_the_winner_and_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = make_store(tmp_path)
     assert _run(["report"]) == 0
-    assert capsys.readouterr().out.startswith("ddp r4 is fastest, 50.0% [50.0, 50.0] ahead of hsdp r2s2.")
+    assert capsys.readouterr().out.startswith("Train with ddp r4: 10,000 tokens/s [9,879, 10,123], 50.0% [50.0,")
     assert {"report.md", "cells.csv", "tokens_per_s.png"} <= {p.name for p in (store.folder / "report").iterdir()}
 
 
@@ -131,7 +131,7 @@ def test_several_sweeps_give_one_report(tmp_path: Path, capsys: pytest.CaptureFi
     assert _run(["report", "one", "two", "--json"]) == 0
     captured = capsys.readouterr()
     assert [found["plan"]["name"] for found in json.loads(captured.out)] == ["one", "two"]
-    assert "one: ddp r4 is the only layout ranked" in captured.err
+    assert "one: Train with ddp r4: 10,000 tokens/s [" in captured.err
     assert "report: results/side-by-side/report.html" in captured.err
     page = (tmp_path / "results" / "side-by-side" / "report.html").read_text()
     assert "10,000 [" in page and "5,000 [" in page

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.compare import CellResult, Comparison, checks, compare, sentence, steps, wording
-from harness.compare.wording import counted, listed, percent_text, standing
+from harness.compare.wording import counted, listed, percent_text, speed_text, standing
 from harness.record import RunRecord
 from harness.spec import SweepPlan
 from harness.stats import Ratio
@@ -62,7 +62,9 @@ def test_a_clear_winner() -> None:
     assert not result.ties
     assert result.warnings == ()
     assert result.gate_reference == "single r1"
-    assert sentence(result) == "fsdp s4 is fastest, 14.0% [14.0, 14.0] ahead of hsdp r2s2."
+    assert sentence(result) == (
+        f"Train with fsdp s4: {speed_text(result.ranked[0])}, 14.0% [14.0, 14.0] ahead of hsdp r2s2."
+    )
 
 
 def test_units_and_definitions() -> None:
@@ -108,8 +110,8 @@ def test_layouts_within_noise_tie() -> None:
     assert {best, tied.label} == {"ddp r4", "fsdp s4"}
     assert tied.ratio_to_best is not None
     assert tied.ratio_to_best.low <= 1 <= tied.ratio_to_best.high
-    assert sentence(result).startswith(f"{best} is fastest, ")
-    assert sentence(result).endswith(f"ahead of hsdp r2s2; {tied.label} is a tie with it.")
+    assert sentence(result).startswith(f"Train with {best}: {speed_text(result.ranked[0])}, ")
+    assert sentence(result).endswith(f"ahead of hsdp r2s2; {tied.label} cannot be told from it.")
 
 
 def test_all_layouts_tie() -> None:
@@ -117,7 +119,8 @@ def test_all_layouts_tie() -> None:
     records = [make_verify_record(plan, text) for text in ("single", "ddp:r4", "fsdp:s4")]
     result = compare(plan, [*records, *noisy(plan, "ddp:r4", 0.1, 1), *noisy(plan, "fsdp:s4", 0.1, 2)])
     first, second = labels(result.ranked)
-    assert sentence(result).startswith(f"{first} and {second} are a tie: {first} is only ")
+    assert sentence(result).startswith(f"Train with {first}: {speed_text(result.ranked[0])}, only ")
+    assert sentence(result).endswith(f" ahead of {second}, which cannot be told from it.")
 
 
 def test_one_round_ranks_but_never_separates() -> None:
@@ -125,7 +128,9 @@ def test_one_round_ranks_but_never_separates() -> None:
     result = compare(plan, make_records(plan, TIMES))
     assert labels(result.ties) == ["hsdp r2s2", "ddp r4"]
     assert "one_round" in kinds(result)
-    assert "one round cannot tell layouts apart" in sentence(result)
+    assert " ahead of hsdp r2s2 in the only round; one round cannot tell it from hsdp r2s2 and ddp r4, run at" in (
+        sentence(result)
+    )
     assert [standing(c) for c in result.ranked] == ["fastest", "undecided", "undecided"]
     (text,) = (w.text for w in result.warnings if w.kind == "one_round")
     assert text.endswith("so their order is not decided; run at least 3 (--rounds 3)")
@@ -148,7 +153,8 @@ def test_a_layout_with_one_round_among_others_is_no_tie() -> None:
     ]
     result = compare(plan, records)
     assert sentence(result) == (
-        "fsdp s4 is fastest, 20.0% [20.0, 20.0] ahead of ddp r4; hsdp r2s2 is not decided (one round)."
+        f"Train with fsdp s4: {speed_text(result.ranked[0])}, 20.0% [20.0, 20.0] ahead of ddp r4; "
+        "one round cannot tell it from hsdp r2s2."
     )
 
 
@@ -167,7 +173,8 @@ def test_only_one_layout() -> None:
     plan = make_plan(["ddp:r4"])
     result = compare(plan, make_records(plan, {"ddp:r4": 0.1}))
     assert result.ranked[0].ratio_to_best is None
-    assert sentence(result).startswith("ddp r4 is the only layout ranked, at 10,000 tokens/s [")
+    assert sentence(result).startswith("Train with ddp r4: 10,000 tokens/s [")
+    assert sentence(result).endswith("]; there is no other layout to compare it with.")
 
 
 def test_nothing_measured() -> None:
@@ -528,4 +535,4 @@ def test_long_lists_are_counted() -> None:
 def test_far_ahead_is_told_in_times() -> None:
     plan = make_plan(["ddp:r4", "fsdp:s4"])
     result = compare(plan, make_records(plan, {"ddp:r4": 0.1, "fsdp:s4": 0.5}))
-    assert sentence(result) == "ddp r4 is fastest, 5x [5, 5] as fast as fsdp s4."
+    assert sentence(result).endswith("], 5x [5, 5] as fast as fsdp s4.")

@@ -136,7 +136,7 @@ def test_a_picture_inside_a_page_takes_the_pages_colours_and_keeps_its_ids_apart
 def test_several_sweeps_stand_side_by_side(tmp_path: Path) -> None:
     one, two = sweep(name="one"), sweep(name="two", speed=0.9, torch="2.14.0")
     together = side_by_side([one, two])
-    assert together.sentence.startswith("ddp r4 is fastest, or a tie with the fastest, in all 2 sweeps.")
+    assert together.sentence.startswith("Train with ddp r4: fastest, or a tie with the fastest, in all 2 sweeps.")
     assert together.notes[0] == "two differs from one in: torch 2.13.0 there, 2.14.0 here."
     (table,) = together.tables
     assert [head.title for head in table.heads] == ["layout", "one", "two"]
@@ -162,7 +162,7 @@ def test_scaling_takes_the_best_layout_of_each_strategy_at_each_world_size() -> 
 
 def test_winners_that_differ_are_all_named() -> None:
     text = side_by_side([sweep(4, "a"), sweep(8, "b")]).sentence
-    assert text.startswith("The fastest layout: ddp r4 with 20,000 tokens/s [") and "; ddp r8 with 40,000" in text
+    assert text.startswith("Train with ddp r4 in a: 20,000 tokens/s [") and "; ddp r8 in b: 40,000 tokens/s [" in text
     assert side_by_side([compare(make_plan(), [])] * 2).sentence == "No layout was measured in any of the sweeps."
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from harness.compare import CellResult, Comparison
 from harness.compare.ground import ground_differences
-from harness.compare.wording import listed, speed_text
+from harness.compare.sentence import sentence_of_several
+from harness.compare.wording import listed
 from harness.report.page.tables import Head, Table
 from harness.report.tables import MISSING
 from harness.report.units import Unit, plain, rate_unit
@@ -23,20 +24,7 @@ class SideBySide(NamedTuple):
 
 def side_by_side(comparisons: Sequence[Comparison]) -> SideBySide:
     """Sweeps in the order given; the first is what the others' ground and work are held against."""
-    return SideBySide(plain(_sentence(comparisons)), _notes(comparisons), (_table(comparisons),))
-
-
-def _sentence(comparisons: Sequence[Comparison]) -> str:
-    answered = [c for c in comparisons if c.best]
-    if not answered:
-        return "No layout was measured in any of the sweeps."
-    speeds = "; ".join(f"{speed_text(c.best)} in {c.plan.name}" for c in answered if c.best)
-    first, *others = [{cell.label for cell in (c.best, *c.ties) if cell} for c in answered]
-    best = next((c.best.label for c in answered if c.best and all(c.best.label in o for o in (first, *others))), None)
-    if best and len(answered) > 1:
-        return f"{best} is fastest, or a tie with the fastest, in all {len(answered)} sweeps. The fastest: {speeds}."
-    winners = "; ".join(f"{c.best.label} with {speed_text(c.best)} in {c.plan.name}" for c in answered if c.best)
-    return f"The fastest layout: {winners}."
+    return SideBySide(plain(sentence_of_several(comparisons)), _notes(comparisons), (_table(comparisons),))
 
 
 def _notes(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
