@@ -179,6 +179,22 @@ def unpaired_ratio(
     return _ratio(value, low, high, rounds=fewest, samples=samples, paired=False, one_round=fewest == 1)
 
 
+def spread_of_rounds(rounds: Rounds) -> float:
+    """Factor f by which the geometric mean of rounds' medians is uncertain: its 95% interval is mean / f to mean * f.
+
+    Student's t on the rounds' ln(median), with SE as in ``paired_ratio``. Where rounds come from several sweeps, what
+    differed between those is in it.
+
+    Raises:
+        ValueError: fewer than two rounds with a value.
+    """
+    arrays = [np.log(values) for values in _arrays(rounds)]
+    if len(arrays) < 2:
+        raise ValueError("one round does not tell how rounds scatter; give two or more")
+    means = _RoundMeans(arrays, DRAWS, np.random.default_rng(0))
+    return float(np.exp(_student(means.rounds - 1) * means.error()))
+
+
 def trend(values: Sequence[float]) -> Trend:
     """Size and z of a trend in values that follow each other (Mann 1945; Kendall 1975; ties not corrected for).
 

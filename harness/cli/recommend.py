@@ -16,23 +16,29 @@ from harness.errors import StoreError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from harness.layout import Layout
-    from harness.recommend import Limits
+    from harness.recommend import Limits, Measured
     from harness.spec import SweepPlan
 
 KINDS = ("torchrun", "torchtitan", "torchtitan-toml", "accelerate", "deepspeed", "megatron", "vllm")
 
 
 @click.command()
-@click.argument("sweep", required=False)
+@click.argument("sweeps", nargs=-1, metavar="[SWEEP]...")
 @click.option(
     "--objective",
-    type=click.Choice(["speed", "cost", "restore", "weighted"]),
+    type=click.Choice(["speed", "per-gpu", "cost", "restore", "weighted"]),
     default="speed",
     show_default=True,
-    help="What is to be best: tokens/s, cost of a token, time to restore, or a product of --weights.",
+    help="What is to be best: tokens/s, tokens/s per GPU, cost of a token, time to restore, or a product of --weights.",
 )
 @click.option("--weights", metavar="TERMS", help="For weighted: exponents of speed, restore, save, memory, checkpoint.")
-@click.option("--price-per-gpu-hour", "price", type=Positive(), metavar="N", help="In any currency.")
+@click.option(
+    "--price-per-gpu-hour",
+    "price",
+    type=Positive(),
+    metavar="N",
+    help="In any currency; without it cost is in GPU-hours.",
+)
 @click.option("--max-memory", metavar="SIZE", help="Memory of the fullest rank, such as 72GiB.")
 @click.option("--max-restore", metavar="TIME", help="Time to restore a checkpoint, such as 5min.")
 @click.option("--min-headroom", metavar="SHARE", help="Device memory that must stay free, such as 10%.")
@@ -46,7 +52,7 @@ KINDS = ("torchrun", "torchtitan", "torchtitan-toml", "accelerate", "deepspeed",
 @results_option
 @json_option
 def recommend(
-    sweep: str | None,
+    sweeps: tuple[str, ...],
     objective: str,
     weights: str | None,
     price: float | None,
@@ -59,6 +65,9 @@ def recommend(
 ) -> int:
     """Choose a layout from a sweep (default: the newest) under constraints, and write it for a training tool.
 
+    Several sweeps of one model, such as one a number of nodes, are chosen from together: which layout, and on how many
+    GPUs.
+
     Exit code 1: no layout meets the constraints, or none was measured.
 
     \b
@@ -66,29 +75,48 @@ def recommend(
       meshsweep recommend
       meshsweep recommend --max-memory 72GiB --max-restore 5min --min-headroom 10%
       meshsweep recommend --objective cost --price-per-gpu-hour 2.50
+      meshsweep recommend nodes1 nodes2 nodes4 --objective per-gpu
       meshsweep recommend --objective weighted --weights speed=1,restore=0.1
       meshsweep recommend --export torchrun --export accelerate=fsdp.yaml
     """
-    from harness.recommend import make_objective
-    from harness.recommend import recommend as decide
+    from harness.recommend import make_objective, recommend_of
     from harness.recommend.console import render
-    from harness.store import SweepStore
 
     wanted = make_objective(objective, weights, price)
     limits = _limits(max_memory, max_restore, min_headroom)
     files = _files(exports)
-    store = SweepStore.open(sweep_folder(results, sweep))
-    plan = store.plan()
-    found = decide(plan, store.records(), wanted, limits)
+    measured = _measured([sweep_folder(results, sweep) for sweep in sweeps or (None,)])
+    found = recommend_of(measured, wanted, limits)
     click.echo(render(found), err=as_json)
     if found.winner is None:
         files = {}
     else:
+        plan = next(one.plan for one in measured if one.name == found.winner.sweeps[0])
         _write(files, found.winner.layout, plan, as_json)
     if as_json:
         document = {**found.model_dump(mode="json"), "exports": {kind: str(path) for kind, path in files.items()}}
         click.echo(json.dumps(document, indent=1))
     return 0 if found.winner else 1
+
+
+def _measured(folders: Sequence[Path]) -> list[Measured]:
+    """The sweeps, under their names, or their folders' where names are alike.
+
+    Raises:
+        UsageError: a sweep is given twice.
+    """
+    from harness.recommend import Measured
+    from harness.store import SweepStore
+
+    places = [folder.resolve() for folder in folders]
+    twice = next((folder for at, folder in enumerate(folders) if places[at] in places[:at]), None)
+    if twice is not None:
+        raise UsageError(f"sweep {twice.name} is given twice; give each sweep once")
+    stores = [SweepStore.open(folder) for folder in folders]
+    plans = [store.plan() for store in stores]
+    names = [plan.name for plan in plans]
+    shown = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
+    return [Measured(name, plan, store.records()) for name, plan, store in zip(shown, plans, stores, strict=True)]
 
 
 def _limits(max_memory: str | None, max_restore: str | None, min_headroom: str | None) -> Limits:

@@ -1,6 +1,7 @@
 """From a comparison to a decision: an objective, constraints, the winner, its ties, and how sure that is."""
 
-from harness.recommend.decide import recommend
+from harness.recommend.decide import recommend, recommend_of
+from harness.recommend.field import Measured
 from harness.recommend.limits import Limits
 from harness.recommend.models import Choice, ConstraintCost, Excluded, Recommendation
 from harness.recommend.objective import OBJECTIVES, TERMS, Objective, make_objective
@@ -12,8 +13,10 @@ __all__ = [
     "ConstraintCost",
     "Excluded",
     "Limits",
+    "Measured",
     "Objective",
     "Recommendation",
     "make_objective",
     "recommend",
+    "recommend_of",
 ]

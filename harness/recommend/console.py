@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from harness.compare.wording import counted, rate
+from harness.compare.wording import counted, rate, share_text
 from harness.recommend.limits import size_text, time_text
 from harness.recommend.models import Choice, ConstraintCost, Recommendation
-from harness.recommend.words import money, share_text
+from harness.recommend.words import hours, money
 from harness.report.units import plain
 
 _MOST_ROWS = 12
@@ -31,12 +31,23 @@ def render(found: Recommendation, width: int = 100) -> str:
     return "\n\n".join(blocks)
 
 
+def _per_rank(one: str) -> Mapping[str, Callable[[Choice], str | None]]:
+    """The columns by which layouts of several sizes are told apart; ``one``: GPU or rank."""
+    return {
+        f"tokens/s per {one}": lambda c: rate(c.tokens_per_s_per_rank.value) if c.tokens_per_s_per_rank else None,
+        f"{one}-h per M tokens": lambda c: (
+            hours(c.gpu_hours_per_million_tokens[0]) if c.gpu_hours_per_million_tokens else None
+        ),
+    }
+
+
 def _table(found: Recommendation) -> str:
     from tabulate import tabulate
 
     columns: dict[str, Callable[[Choice], str | None]] = {
         "layout": lambda c: plain(c.label),
         "tokens/s": lambda c: rate(c.tokens_per_s.value) if c.tokens_per_s else None,
+        **(_per_rank(found.choices[0].one) if len({c.world_size for c in found.choices}) > 1 else {}),
         "per M tokens": lambda c: money(c.cost_per_million_tokens[0]) if c.cost_per_million_tokens else None,
         "memory": lambda c: size_text(c.memory_bytes) if c.memory_bytes is not None else None,
         "headroom": lambda c: f"{c.headroom:.0%}" if c.headroom is not None else None,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from harness.base import Frozen
-from harness.compare import CellResult, Comparison
+from harness.compare import CellResult
 from harness.record import Ground
 from harness.report.units import bytes_unit, time_unit
 
@@ -72,9 +72,8 @@ CHECKS: Mapping[str, Check] = {
 }
 
 
-def broken(cell: CellResult, comparison: Comparison, limits: Mapping[str, float]) -> dict[str, str]:
+def broken(cell: CellResult, ground: Ground | None, limits: Mapping[str, float]) -> dict[str, str]:
     """The constraints that a layout does not meet, each with the numbers, or that the figure is missing."""
-    ground = comparison.grounds[0] if comparison.grounds else None
     found = {}
     for name, limit in limits.items():
         check = CHECKS[name]

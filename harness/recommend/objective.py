@@ -64,6 +64,16 @@ class Objective(Frozen):
         return total
 
     @property
+    def per_rank(self) -> bool:
+        """Whether it is of a GPU or of a token, so that sweeps of unequal batches can be chosen from together."""
+        return "ranks" in self.weights
+
+    @property
+    def good(self) -> str:
+        """What a higher score is: ``2x as fast``."""
+        return {"speed": "fast", "per-gpu": "fast a GPU", "cost": "cheap", "restore": "quick"}.get(self.name, "good")
+
+    @property
     def text(self) -> str:
         """What it is, in words."""
         if self.name == "weighted":
@@ -74,6 +84,7 @@ class Objective(Frozen):
 
 OBJECTIVES: Mapping[str, tuple[Mapping[str, float], str]] = {
     "speed": ({"speed": 1.0}, "tokens/s, more is better"),
+    "per-gpu": ({"speed": 1.0, "ranks": 1.0}, "tokens/s per GPU"),
     "cost": ({"speed": 1.0, "ranks": 1.0}, "cost of a million tokens, less is better"),
     "restore": ({"restore": 1.0}, "time to restore a checkpoint, less is better"),
     "weighted": ({}, "a product of weighted terms"),
@@ -90,8 +101,6 @@ def make_objective(name: str, weights: str | None = None, price: float | None = 
         raise UnknownNameError("objective", name, OBJECTIVES)
     if (weights is not None) != (name == "weighted"):
         raise UsageError("--weights goes with --objective weighted, and that needs it; write speed=1,restore=0.2")
-    if name == "cost" and price is None:
-        raise UsageError("--objective cost needs --price-per-gpu-hour, the price of one GPU for an hour")
     if weights is not None:
         return Objective(name=name, weights=_weights(weights), price=price)
     return Objective(name=name, weights=dict(OBJECTIVES[name][0]), price=price)
@@ -113,8 +122,11 @@ def _weights(text: str) -> dict[str, float]:
     return found
 
 
-def price_of(cell: CellResult, price: float) -> tuple[float, float, float] | None:
-    """Cost of a million tokens with its 95% interval: price x ranks / (tokens/s x 3600) x 10^6."""
+def price_of(cell: CellResult, price: float = 1.0) -> tuple[float, float, float] | None:
+    """Cost of a million tokens with its 95% interval: price x ranks / (tokens/s x 3600) x 10^6.
+
+    At a price of 1 it is in GPU-hours.
+    """
     speed = cell.tokens_per_s
     if speed is None or speed.low <= 0:
         return None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from harness.compare import Comparison
-from harness.compare.wording import counted, listed, percent_text, rate
+from harness.compare.headline import Rival, headline
+from harness.compare.wording import counted, estimate_text, listed
+from harness.recommend.alike import GroundDifference
+from harness.recommend.field import Field
 from harness.recommend.limits import time_text
 from harness.recommend.models import Certainty, Choice, Excluded
 from harness.recommend.objective import Objective
 from harness.report.units import number
-from harness.stats import Ratio
 
 
 def certainty_of(choices: Sequence[Choice], objective: Objective) -> Certainty:
@@ -37,33 +38,56 @@ def sentence_of(
         number = "The only ranked layout" if len(excluded) == 1 else f"None of {len(excluded)} ranked layouts"
         verb = "may not be chosen" if len(excluded) == 1 else "may be chosen"
         return f"{number} {verb}: {nearest.label} comes nearest, but {nearest.reason}."
-    winner = choices[0]
-    head = f"Train with {winner.label}: {figure_text(winner, objective)}"
-    ties = [c.label for c in choices if c.tie]
-    behind = next((c for c in choices if c.advantage is not None and not c.tie), None)
-    if certainty == "unopposed":
-        return f"{head}; no other layout may be chosen."
-    lead = f", {lead_text(behind)}" if behind is not None else ""
-    if certainty == "undecided":
-        return f"{head}{lead}; one round cannot tell it from {listed(ties)}."
-    return f"{head}{lead}{f'; {listed(ties)} cannot be told from it' if ties else ''}."
+    rivals = [_rival(choice, certainty) for choice in choices[1:]]
+    return headline(choices[0].label, figure_text(choices[0], objective), rivals, objective.good)
+
+
+def _rival(choice: Choice, certainty: Certainty) -> Rival:
+    lead = choice.advantage
+    undecided = choice.tie and certainty != "single_values" and lead is not None and lead.one_round
+    return Rival(label=choice.label, lead=lead, tie=choice.tie, undecided=undecided)
 
 
 def sureness_of(
-    choices: Sequence[Choice], certainty: Certainty, objective: Objective, comparison: Comparison
+    choices: Sequence[Choice],
+    certainty: Certainty,
+    objective: Objective,
+    field: Field,
+    unlike: Sequence[GroundDifference],
 ) -> tuple[str, ...]:
     """What the answer rests on and what weakens it."""
     if not choices:
         return ()
     winner = choices[0]
-    lines = [_basis(choices, certainty)]
+    lines = [_basis(choices, certainty), *_across(choices, objective, unlike)]
     if "speed" in objective.weights and len(objective.weights) > 1 and objective.name == "weighted":
         lines.append("The interval is that of speed; the other terms are single measurements.")
-    unmeasured = [c.label for c in comparison.cells if c.outcome in ("failed", "diverged", "not_run")]
-    if unmeasured:
-        lines.append(f"Not considered, since not measured: {listed(unmeasured)}.")
-    lines += [f"Warning: {w.text}." for w in comparison.warnings if not w.cells or winner.label in w.cells]
+    if field.unmeasured:
+        lines.append(f"Not considered, since not measured: {listed(field.unmeasured)}.")
+    lines += [f"Warning: {w.text}." for w in field.warnings if not w.cells or winner.label in w.cells]
     return tuple(lines)
+
+
+def _across(choices: Sequence[Choice], objective: Objective, unlike: Sequence[GroundDifference]) -> Iterator[str]:
+    """What must be known where layouts of several sweeps stand beside each other."""
+    if len({choice.sweeps for choice in choices}) > 1:
+        yield (
+            "Layouts of different sweeps were not timed side by side: the intervals hold how rounds scatter, not what "
+            "else was different when each sweep ran."
+        )
+    if objective.name == "speed" and len({choice.world_size for choice in choices}) > 1:
+        yield (
+            f"More {choices[0].one}s are faster and cost more; --objective per-gpu or cost chooses by what each of "
+            "them does."
+        )
+    for one in unlike:
+        if one.field == "global_batch":
+            yield (
+                f"Warning: the sweeps trained other batches, {one.text}: a token of a larger batch costs less here, "
+                "but a model may need more of them."
+            )
+        else:
+            yield f"Warning: the sweeps stand on other ground, {one.text}; their ratios hold that difference."
 
 
 def figure_text(choice: Choice, objective: Objective) -> str:
@@ -71,25 +95,19 @@ def figure_text(choice: Choice, objective: Objective) -> str:
     if objective.name == "cost" and choice.cost_per_million_tokens:
         value, low, high = choice.cost_per_million_tokens
         return f"{money(value)} per million tokens [{money(low)}, {money(high)}]"
+    if objective.name == "cost" and choice.gpu_hours_per_million_tokens:
+        value, low, high = choice.gpu_hours_per_million_tokens
+        return f"{hours(value)} {choice.one}-hours per million tokens [{hours(low)}, {hours(high)}]"
     if objective.name == "restore" and choice.restore_s is not None:
         return f"restored in {time_text(choice.restore_s)}"
-    speed = choice.tokens_per_s
-    if speed is None:
-        return "speed unknown"
-    return f"{rate(speed.value)} tokens/s [{rate(speed.low)}, {rate(speed.high)}]"
+    if objective.name == "per-gpu":
+        return estimate_text(choice.tokens_per_s_per_rank, f"tokens/s per {choice.one}")
+    return estimate_text(choice.tokens_per_s, "tokens/s")
 
 
-def lead_text(choice: Choice) -> str:
-    """``14% [9, 18] ahead of`` a layout; the interval only where there is one."""
-    advantage = choice.advantage
-    if advantage is None:
-        return ""
-    return f"{share_text(advantage)} ahead of {choice.label}"
-
-
-def share_text(advantage: Ratio) -> str:
-    """``14% [9, 18]``, without the brackets where both sides are single measurements."""
-    return percent_text(advantage) if advantage.samples > 1 else f"{100 * (advantage.ratio - 1):.3g}%"
+def hours(value: float) -> str:
+    """GPU-hours, three digits."""
+    return f"{value:.3g}" if value < 100 else number(value)
 
 
 def money(value: float) -> str:

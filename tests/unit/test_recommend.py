@@ -109,7 +109,7 @@ def test_ties_are_named_and_one_round_decides_nothing() -> None:
         records.append(make_time_record(plan, "fsdp:s4", repeat, steps=[b] * 20))
     found = recommend(plan, records, SPEED)
     assert found.certainty == "tie" and [c.label for c in found.ties] == ["fsdp s4"]
-    assert "fsdp s4 cannot be told from it" in found.sentence
+    assert found.sentence.endswith(" ahead of fsdp s4, which cannot be told from it.")
     one = make_plan(["ddp:r4", "fsdp:s4"], rounds=1)
     found = recommend(one, make_records(one, {"ddp:r4": 0.1, "fsdp:s4": 0.2}), SPEED)
     assert found.certainty == "undecided"
@@ -162,6 +162,10 @@ def test_cost_of_a_million_tokens() -> None:
     value, low, high = winner.cost_per_million_tokens
     assert value == pytest.approx(1.0, rel=0.01) and low <= value <= high
     assert found.sentence.startswith("Train with ddp r4: 1.00 per million tokens [")
+    # without a price it is 4 GPUs / 36 million tokens an hour
+    hours = recommend(*sweep(), make_objective("cost"))
+    assert hours.sentence.startswith("Train with ddp r4: 0.111 rank-hours per million tokens [")
+    assert hours.choices[0].cost_per_million_tokens is None
 
 
 def test_nothing_admitted_names_what_comes_nearest() -> None:
@@ -197,7 +201,6 @@ def test_times_and_shares() -> None:
         (make_objective, ("weighted",), "--weights goes with --objective weighted"),
         (make_objective, ("weighted", "colour=1"), "unknown term of --weights 'colour'"),
         (make_objective, ("weighted", "speed=x"), "weight 'speed=x' is none"),
-        (make_objective, ("cost",), "needs --price-per-gpu-hour"),
     ],
 )
 def test_wrong_use_is_explained(call: Any, arguments: Sequence[str], message: str) -> None:

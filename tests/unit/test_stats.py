@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.stats import paired_ratio, summarize, trend, unpaired_ratio
+from harness.stats import paired_ratio, spread_of_rounds, summarize, trend, unpaired_ratio
 
 
 def noise(rng: random.Random, size: float, n: int = 20) -> list[float]:
@@ -189,3 +189,11 @@ def test_any_times_have_ordered_finite_intervals(first: list[list[float]], secon
     paired = paired_ratio([[(a, 1.0) for a in steps] for steps in first], draws=50)
     for ratio in (unpaired, paired, unpaired.inverse(), paired.inverse()):
         assert 0 < ratio.low <= ratio.ratio <= ratio.high < math.inf
+
+
+def test_the_spread_of_rounds_is_students_on_their_medians() -> None:
+    # ln of medians: 0, 0.1, 0.2; s = 0.1, t(2) = 4.303, so the half width is 4.303 x 0.1 / sqrt(3)
+    rounds = [[math.exp(x)] * 5 for x in (0.0, 0.1, 0.2)]
+    assert spread_of_rounds(rounds) == pytest.approx(math.exp(4.3027 * 0.1 / 3**0.5), rel=1e-4)
+    with pytest.raises(ValueError, match="one round does not tell"):
+        spread_of_rounds(rounds[:1])
