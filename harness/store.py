@@ -85,13 +85,16 @@ def read_record(path: Path) -> RunRecord:
         data = from_json(content)
         spec, run_id, cell_id = _known_spec(marshal.dumps(data["spec"], _COMPARABLE))
         ground = None if data.get("ground") is None else _known_ground(marshal.dumps(data["ground"], _COMPARABLE))
-        record = RunRecord.model_validate({**data, "spec": spec, "ground": ground})
+        if not isinstance(data["run_id"], str) or not isinstance(data["cell_id"], str):
+            raise TypeError("ids are words")
+        ids = {"run_id": run_id, "cell_id": cell_id}
+        record = RunRecord.model_validate({**data, **ids, "spec": spec, "ground": ground})
         _refuse_newer(path, record.schema_version)
         _refuse_huge(path, content)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # whatever it is, the plain way says it
-        record = read_model(path, RunRecord)
-        run_id, cell_id = record.spec.run_id, record.spec.cell_id
-    return record.model_copy(update={"run_id": run_id, "cell_id": cell_id})
+        plain = read_model(path, RunRecord)
+        return plain.model_copy(update={"run_id": plain.spec.run_id, "cell_id": plain.spec.cell_id})
+    return record
 
 
 _COMPARABLE = 2  # marshal's last version that writes equal values as equal bytes, whoever else refers to them
@@ -127,6 +130,8 @@ def _refuse_newer(path: Path, version: object) -> None:
         )
 
 
+_MOST_DIGITS = b"0" * 19
+_DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _MANY_DIGITS = re.compile(rb"[\s:,\[]-?[0-9]{19,}\s*[,\]}]")
 
 
@@ -135,8 +140,8 @@ def _refuse_huge(path: Path, content: bytes) -> None:
     Raises:
         StoreError: a whole number is beyond 64 bits, which tables cannot hold.
     """
-    if not _MANY_DIGITS.search(content):
-        return  # nearly always: looking at each number of many records takes time
+    if _MOST_DIGITS not in content.translate(_DIGITS_ALIKE) or not _MANY_DIGITS.search(content):
+        return  # nearly always: looking at each number of many records takes time, and so does the expression
     for number in _whole_numbers(from_json(content)):
         if not -(2**63) <= number < 2**63:
             raise StoreError(f"{path} has the number {number}, which no 64 bits hold; remove or restore it")

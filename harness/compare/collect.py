@@ -126,9 +126,9 @@ def usable_rounds(records: Sequence[RunRecord]) -> list[Round]:
         if record.spec.purpose != "time" or record.status == "failed" or record.timing is None:
             continue
         timing = record.timing
-        slowest = [max(column) for column in zip(*timing.step_time_s, strict=False)]
-        pairs = list(zip(timing.cycles, slowest, strict=False))
-        steps = tuple((cycle, time) for cycle, time in pairs if SHORTEST_S <= time <= LONGEST_S)
+        slowest = map(max, zip(*timing.step_time_s, strict=False))
+        pairs = tuple(zip(timing.cycles, slowest, strict=False))
+        steps = tuple(pair for pair in pairs if SHORTEST_S <= pair[1] <= LONGEST_S)
         if steps:
             rounds.append(Round(record, timing, steps, faults=len(pairs) - len(steps)))
     return rounds

@@ -97,6 +97,20 @@ def test_a_number_that_no_table_holds_is_named(store: SweepStore, number: int) -
         store.records()
 
 
+@pytest.mark.parametrize("name", ["run_id", "cell_id"])
+def test_an_id_that_is_no_word_is_named(store: SweepStore, name: str) -> None:
+    path = store.add(make_time_record(store.plan(), "ddp:r4"))
+    content = json.loads(path.read_text())
+    for wrong in (5, None):
+        path.write_text(json.dumps({**content, name: wrong}))
+        with pytest.raises(StoreError, match=rf"a0\.json is not a RunRecord: {name}: Input should be a valid string"):
+            store.records()
+    del content[name]
+    path.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match=rf"a0\.json is not a RunRecord: {name}: Field required"):
+        store.records()
+
+
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "record.json"
     target.write_text("old")
