@@ -59,7 +59,8 @@ class Effect(Frozen):
 
 
 class CellChange(Frozen):
-    """One cell. Rounds and step time (s, median of rounds) are those before and after.
+    """One cell. Rounds and step time (s, the median of all timed steps, as each sweep's report has it) are those before
+    and after; effects are taken from the middle half of each round's steps, so they need not be the quotient.
 
     Attributes:
         absolute: its speed by the clock.
@@ -161,6 +162,7 @@ def compare_sweeps(before: Comparison, after: Comparison, rule: Rule | None = No
         judged = {label: CellChange(label=label, change=Change.INCOMPARABLE, reason=refused) for label in shared}
     elif shared:
         judged, common = _judged(shared, timed[0], timed[1], rule)
+        judged = {label: _timed(cell, then[label], now[label]) for label, cell in judged.items()}
     labels = dict.fromkeys((*now, *then))
     cells = [judged.get(label) or _unshared(label, then.get(label), now.get(label), timed) for label in labels]
     return SweepChange(
@@ -218,13 +220,17 @@ def _judged(
             judged[label] = CellChange(label=label, change=Change.TOO_FEW, reason=reason, rounds=counts[label])
     if not tested:
         return judged, None
-    values = [round_values(side, tested) for side in (before, after)]
-    medians = np.exp([np.nanmedian(side, axis=0) for side in values])
-    cells, common = judge_values(values[0], values[1], rule)
-    for label, cell, then, now in zip(tested, cells, *medians, strict=True):
-        times = (float(then), float(now))
-        judged[label] = cell.model_copy(update={"label": label, "rounds": counts[label], "step_time_s": times})
+    cells, common = judge_values(round_values(before, tested), round_values(after, tested), rule)
+    for label, cell in zip(tested, cells, strict=True):
+        judged[label] = cell.model_copy(update={"label": label, "rounds": counts[label]})
     return judged, common
+
+
+def _timed(cell: CellChange, then: CellResult, now: CellResult) -> CellChange:
+    """With the step times that the reports of the two sweeps state."""
+    if then.step_time is None or now.step_time is None:
+        return cell
+    return cell.model_copy(update={"step_time_s": (then.step_time.median, now.step_time.median)})
 
 
 def _too_few(counts: tuple[int, int], findable: float | None, rule: Rule) -> str:

@@ -30,7 +30,8 @@ class History(NamedTuple):
     records: Sequence[RunRecord]
 
     def of(self, run: RunSpec) -> list[RunRecord]:
-        return [r for r in self.records if r.run_id == run.run_id]
+        run_id = run.run_id
+        return [r for r in self.records if r.run_id == run_id]
 
     def measured(self, run: RunSpec) -> RunRecord | None:
         return next((r for r in self.of(run) if r.status == "measured"), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import median
+from math import exp, log
+from statistics import fmean, median
 
 from harness.compare.collect import Cell, Round
 from harness.stats import LEVEL, Pairs, Pooled, Ratio, paired_ratio, unpaired_ratio
@@ -13,10 +14,23 @@ def speed_ratio(cell: Cell, other: Cell, *, pooled: Pooled | None = None, level:
 
     ``pooled`` replaces what the two cells' own few rounds say of how rounds scatter.
     """
-    pairs = [p for p in pairs_by_round(other, cell) if p]
-    if len(pairs) >= 2 or (pairs and min(len(cell.rounds), len(other.rounds)) < 2):
+    if pairs := _enough_pairs(cell, other):
         return paired_ratio(pairs, pooled=pooled, level=level)
     return unpaired_ratio([r.times for r in other.rounds], [r.times for r in cell.rounds], pooled=pooled, level=level)
+
+
+def point_ratio(cell: Cell, other: Cell) -> float:
+    """The ratio that ``speed_ratio`` gives, without its interval, which is what takes the time."""
+    if pairs := _enough_pairs(cell, other):
+        return exp(fmean(median(log(a / b) for a, b in timed) for timed in pairs))
+    levels = [fmean(median(log(time) for time in r.times) for r in one.rounds) for one in (other, cell)]
+    return exp(levels[0] - levels[1])
+
+
+def _enough_pairs(cell: Cell, other: Cell) -> Pairs:
+    """The pairs of two cells, empty where there are too few for a ratio of their own."""
+    pairs = [p for p in pairs_by_round(other, cell) if p]
+    return pairs if len(pairs) >= 2 or min(len(cell.rounds), len(other.rounds)) < 2 else []
 
 
 def pairs_by_round(first: Cell, second: Cell) -> Pairs:

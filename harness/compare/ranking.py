@@ -7,7 +7,7 @@ from math import exp, hypot, log
 
 from harness.compare.collect import Cell
 from harness.compare.models import CellResult, Estimate
-from harness.compare.pairs import speed_ratio
+from harness.compare.pairs import point_ratio, speed_ratio
 from harness.compare.race_verdict import RaceVerdict
 from harness.stats import Ratio
 
@@ -51,7 +51,7 @@ def _raced(
     Layouts of a race are not all timed in the same rounds, so their own medians would hold the rounds' differences.
     """
     known = {result.label: result for result in results}
-    best = next((known[label] for label in race.racing if label in known), results[0])
+    best = known[_leader(list(known), race)]
     ratios = {
         label: speed_ratio(cells[label], cells[best.label], pooled=race.fit.pooled)
         for label in known
@@ -59,6 +59,20 @@ def _raced(
     }
     rest = [_scaled(known[label], best, ratio) for label, ratio in ratios.items()]
     return [best, *sorted(rest, key=_speed)], ratios
+
+
+def stated_speeds(own: Mapping[str, float], cells: Mapping[str, Cell], race: RaceVerdict | None) -> dict[str, float]:
+    """The tokens/s that ``rank`` states of the layouts that it ranks, from those of their own steps; no intervals."""
+    if race is None or not race.fit.effects or len(own) < 2:
+        return dict(own)
+    best = _leader(sorted(own, key=lambda label: -own[label]), race)
+    scaled = {label: own[best] * point_ratio(cells[label], cells[best]) for label in own if label != best}
+    return {**scaled, best: own[best]}
+
+
+def _leader(labels: Sequence[str], race: RaceVerdict) -> str:
+    """The race's leader; the first of the labels, fastest first, where none of them races."""
+    return next((label for label in race.racing if label in labels), labels[0])
 
 
 def _scaled(result: CellResult, best: CellResult, ratio: Ratio) -> CellResult:

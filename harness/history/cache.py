@@ -20,7 +20,7 @@ from harness.spec import SCHEMA_VERSION
 from harness.store import sweeps, write_atomic
 
 FOLDER = ".cache"
-FORMAT = 1  # of the rows; higher whenever columns or their meaning change
+FORMAT = 2  # of the rows; higher whenever columns or their meaning change
 _KEY = b"meshsweep"
 
 

@@ -25,7 +25,7 @@ RUN_COLUMNS: Columns = {
     "design": ("string", "how layouts were timed against each other: alternated, blocks or launches"),
     "steady": ("bool", "whether warm-up ended because steps had become steady"),
     "steps": ("int64", "timed steps"),
-    "step_time_s": ("double", "exp of the mean of the middle half of ln(step time of the slowest rank), seconds"),
+    "step_time_s": ("double", "median over the round's timed steps of the slowest rank's time, seconds"),
     "tokens_per_s": ("double", "tokens of a global batch over step_time_s, all ranks together"),
     "peak_memory_bytes": ("int64", "peak of one untimed step, largest over ranks, bytes"),
     "peak_reserved_bytes": ("int64", "peak reserved by the device allocator, largest over ranks, bytes"),
@@ -56,8 +56,12 @@ CELL_COLUMNS: Columns = {
     "outcome": ("string", "measured, diverged, failed, not_run or pruned"),
     "reason": ("string", "why it is not measured"),
     "rounds": ("int64", "timed rounds on the sweep's main ground"),
-    "step_time_s": ("double", "geometric mean over rounds of the runs' step_time_s, seconds"),
-    "tokens_per_s": ("double", "tokens of a global batch over step_time_s, all ranks together"),
+    "step_time_s": ("double", "median over all timed steps of the slowest rank's time, seconds"),
+    "level_step_time_s": (
+        "double",
+        "geometric mean of rounds as compare takes one; in it history looks for changes",
+    ),
+    "tokens_per_s": ("double", "tokens of a global batch over step_time_s; of a race the leader's x the ratio to it"),
     "peak_memory_bytes": ("int64", "peak of one untimed step, largest over ranks, bytes"),
     "checkpoint_bytes": ("int64", "sharded checkpoint with optimizer state on disk, bytes"),
 }

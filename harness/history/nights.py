@@ -98,7 +98,7 @@ def history(cells: pa.Table, prefix: str = "", labels: Sequence[str] = ()) -> Hi
         "torch",
         "cell",
         "outcome",
-        "step_time_s",
+        "level_step_time_s",
         "tokens_per_s",
     )
     rows = [row for row in cells.select(list(wanted)).to_pylist() if row["sweep"].startswith(prefix)]
@@ -110,11 +110,13 @@ def history(cells: pa.Table, prefix: str = "", labels: Sequence[str] = ()) -> Hi
     heads = sorted((h for h in by_sweep.values() if h["work"] == work), key=lambda h: (h["created_at"], h["sweep"]))
     nights = tuple(Night(**{name: head[name] for name in Night.model_fields}) for head in heads)
     place = {night.sweep: number for number, night in enumerate(nights)}
-    measured = [r for r in rows if r["sweep"] in place and r["outcome"] == "measured" and r["step_time_s"] is not None]
+    measured = [
+        r for r in rows if r["sweep"] in place and r["outcome"] == "measured" and r["level_step_time_s"] is not None
+    ]
     times: dict[str, dict[int, float]] = {}
     speeds: dict[str, dict[int, float]] = {}
     for row in measured:
-        times.setdefault(row["cell"], {})[place[row["sweep"]]] = float(np.log(row["step_time_s"]))
+        times.setdefault(row["cell"], {})[place[row["sweep"]]] = float(np.log(row["level_step_time_s"]))
         speeds.setdefault(row["cell"], {})[place[row["sweep"]]] = row["tokens_per_s"]
     for label in labels:
         if label not in times:

@@ -16,7 +16,11 @@ from harness.base import digest
 from harness.compare.collect import Cell, Collected, Round, collect, usable_rounds
 from harness.compare.effects import round_value
 from harness.compare.ground import AGREE, ground_key
+from harness.compare.history import History
 from harness.compare.outcome import decide, find_gate_reference
+from harness.compare.race import race_of
+from harness.compare.race_verdict import RaceVerdict
+from harness.compare.ranking import stated_speeds
 from harness.history.columns import CELL_COLUMNS, RUN_COLUMNS, Columns
 from harness.layout import Layout
 from harness.record import Ground, RunRecord
@@ -54,17 +58,25 @@ def run_schema() -> pa.Schema:
 def sweep_tables(plan: SweepPlan, records: Sequence[RunRecord], name: str) -> Tables:
     """The rows of one sweep; ``name`` is its folder's, by which it is found again."""
     collected = collect(plan, records)
-    values = _round_values(collected, records)
-    runs = [_run_row(plan, record, name, values) for record in records]
-    cells = _cell_rows(plan, collected, name, values)
+    rounds = _rounds(collected, records)
+    runs = [_run_row(plan, record, name, rounds) for record in records]
+    race = race_of(History(plan, records))
+    cells = _cell_rows(plan, collected, name, rounds, race.verdict if race else None)
     return Tables(_table(runs, run_schema()), _table(cells, schema(CELL_COLUMNS)))
 
 
-RoundValues = Mapping[int, float]  # by id() of the record
+class RoundFigures(NamedTuple):
+    """Of one round: the median of its steps (s), and ``round_value``, what ``compare`` takes of it (ln s)."""
+
+    median_s: float
+    level: float
 
 
-def _round_values(collected: Collected, records: Sequence[RunRecord]) -> RoundValues:
-    """``round_value`` of every record with a usable round, also of attempts that do not count."""
+RoundsById = Mapping[int, RoundFigures]  # by id() of the record
+
+
+def _rounds(collected: Collected, records: Sequence[RunRecord]) -> RoundsById:
+    """The figures of every record with a usable round, also of attempts that do not count."""
     rounds = [timed for cell in collected.cells for timed in (*cell.rounds, *cell.elsewhere)]
     counted = {id(timed.record) for timed in rounds}
     rounds += usable_rounds([r for r in records if r.timing and id(r) not in counted])
@@ -73,8 +85,10 @@ def _round_values(collected: Collected, records: Sequence[RunRecord]) -> RoundVa
         by_steps.setdefault(len(timed.steps), []).append(timed)
     found = {}
     for alike in by_steps.values():
-        values = round_value(np.array([timed.times for timed in alike]))
-        found.update({id(timed.record): value for timed, value in zip(alike, values.tolist(), strict=True)})
+        times = np.array([timed.times for timed in alike])
+        medians, levels = np.median(times, axis=1).tolist(), round_value(times).tolist()
+        figures = map(RoundFigures, medians, levels)
+        found.update({id(timed.record): one for timed, one in zip(alike, figures, strict=True)})
     return found
 
 
@@ -105,7 +119,7 @@ def _offsets(lengths: Iterable[int]) -> pa.Array:
     return pa.array(np.cumsum([0, *lengths]), pa.int32())
 
 
-def _run_row(plan: SweepPlan, record: RunRecord, sweep: str, values: RoundValues) -> dict[str, Any]:
+def _run_row(plan: SweepPlan, record: RunRecord, sweep: str, rounds: RoundsById) -> dict[str, Any]:
     spec, timing, memory, checkpoint = record.spec, record.timing, record.memory, record.checkpoint
     row: dict[str, Any] = {
         "sweep": sweep,
@@ -127,9 +141,9 @@ def _run_row(plan: SweepPlan, record: RunRecord, sweep: str, values: RoundValues
     if timing is not None:
         row.update(design=timing.design, steady=timing.steady, steps=len(timing.cycles))
         row.update({CYCLES: timing.cycles, SAMPLES: timing.step_time_s})
-        value = values.get(id(record))
-        if value is not None:
-            row["step_time_s"] = math.exp(value)
+        figures = rounds.get(id(record))
+        if figures is not None:
+            row["step_time_s"] = figures.median_s
             row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
     if memory is not None:
         row["peak_memory_bytes"] = max(memory.peak_bytes, default=None)
@@ -159,7 +173,9 @@ def _ground_values(ground: Ground | None) -> dict[str, Any]:
     }
 
 
-def _cell_rows(plan: SweepPlan, collected: Collected, sweep: str, values: RoundValues) -> list[dict[str, Any]]:
+def _cell_rows(
+    plan: SweepPlan, collected: Collected, sweep: str, rounds: RoundsById, race: RaceVerdict | None
+) -> list[dict[str, Any]]:
     reference = find_gate_reference(collected.cells, plan.settings.gate_steps)
     ground = _ground_values(collected.ground)
     shared = {
@@ -173,7 +189,8 @@ def _cell_rows(plan: SweepPlan, collected: Collected, sweep: str, values: RoundV
     for cell in collected.cells:
         verdict = decide(cell, reference, cell.layout in plan.layouts and cell.world_size == plan.ranks.world_size)
         row = {**shared, "cell": cell.label, "outcome": verdict.outcome, "reason": verdict.reason}
-        rows.append({**row, **_cell_values(plan, cell, values)})
+        rows.append({**row, **_cell_values(plan, cell, rounds)})
+    _state_speeds(rows, plan, collected, race)
     seen = {cell.label for cell in collected.cells}
     rows += [
         {**shared, "cell": pruned.layout.label, "outcome": "pruned", "reason": pruned.reason}
@@ -183,10 +200,27 @@ def _cell_rows(plan: SweepPlan, collected: Collected, sweep: str, values: RoundV
     return rows
 
 
-def _cell_values(plan: SweepPlan, cell: Cell, values: RoundValues) -> dict[str, Any]:
+def _state_speeds(
+    rows: Sequence[dict[str, Any]], plan: SweepPlan, collected: Collected, race: RaceVerdict | None
+) -> None:
+    """Put the speeds of a race's layouts on one scale, as the report of that sweep does."""
+    cells = {cell.label: cell for cell in collected.cells}
+    own = {
+        row["cell"]: row["tokens_per_s"]
+        for row in rows
+        if row["outcome"] == "measured" and cells[row["cell"]].world_size == plan.ranks.world_size and row["rounds"]
+    }
+    stated = stated_speeds(own, cells, race)
+    for row in rows:
+        if row["cell"] in stated:
+            row["tokens_per_s"] = stated[row["cell"]]
+
+
+def _cell_values(plan: SweepPlan, cell: Cell, rounds: RoundsById) -> dict[str, Any]:
     row: dict[str, Any] = {"rounds": len(cell.rounds)}
     if cell.rounds:
-        row["step_time_s"] = math.exp(fmean(values[id(timed.record)] for timed in cell.rounds))
+        row["step_time_s"] = float(np.median(np.concatenate([timed.times for timed in cell.rounds])))
+        row["level_step_time_s"] = math.exp(fmean(rounds[id(timed.record)].level for timed in cell.rounds))
         row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
     if cell.verify is not None and cell.verify.memory is not None:
         row["peak_memory_bytes"] = max(cell.verify.memory.peak_bytes, default=None)

@@ -46,7 +46,8 @@ def terms(change: SweepChange) -> str:
     return (
         f"slower or faster: at least {100 * change.rule.slower:.3g}% by a moderated t test of rounds (their scatter is "
         f"estimated over all cells); {100 * change.rule.alpha:.3g}% of unchanged comparisons raise an alarm, over all "
-        f"cells together, three quarters of them for slower, and more where the machine drifts during a sweep{seen}"
+        f"cells together, three quarters of them for slower, and more where the machine drifts during a sweep{seen}; "
+        "steps are the medians of the sweeps' reports, changes of speed are judged by the middle half of each round's"
     )
 
 

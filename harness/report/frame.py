@@ -41,7 +41,7 @@ CELL_COLUMNS: Columns = {
     "step_time_min_s": ("Float64", "shortest timed step, seconds"),
     "step_time_max_s": ("Float64", "longest timed step, seconds"),
     "step_time_cv": ("Float64", "standard deviation over mean of all timed steps, fraction"),
-    "tokens_per_s": ("Float64", "tokens of a global batch over step_time_s, all ranks together"),
+    "tokens_per_s": ("Float64", "tokens of a global batch over step_time_s; of a race the leader's x the ratio to it"),
     "tokens_per_s_low": ("Float64", "lower end of its 95% interval"),
     "tokens_per_s_high": ("Float64", "upper end of its 95% interval"),
     "tokens_per_s_per_rank": ("Float64", "tokens_per_s over world_size"),

@@ -9,6 +9,7 @@ from harness.report.tables import MISSING, markdown_rows
 from harness.report.units import plain, rate_unit
 
 NOTHING = "no change of level in any cell"
+TERMS = "Speeds are those of each night's report; changes are judged by the middle half of each round's steps."
 
 
 def history_text(found: History, since: int = 0) -> str:
@@ -17,14 +18,15 @@ def history_text(found: History, since: int = 0) -> str:
 
     titles, rows = _table(found)
     parts = [heading(found), "", tabulate(rows, headers=titles, disable_numparse=True), ""]
-    return "\n".join([*parts, *event_lines(found, since)])
+    return "\n".join([*parts, *event_lines(found, since), "", TERMS])
 
 
 def history_markdown(found: History, since: int = 0) -> str:
     """The same as GitHub-flavoured Markdown."""
     titles, rows = _table(found)
     table = markdown_rows(titles, rows, ["left", *["right"] * (len(titles) - 2), "left"])
-    return "\n".join([f"### {heading(found)}", "", table, "", *(f"- {line}" for line in event_lines(found, since)), ""])
+    events = [f"- {line}" for line in event_lines(found, since)]
+    return "\n".join([f"### {heading(found)}", "", table, "", *events, "", TERMS, ""])
 
 
 def heading(found: History) -> str:

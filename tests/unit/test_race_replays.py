@@ -26,16 +26,20 @@ MOST_STEPS = 0.4
 
 def replay(plan: SweepPlan, rounds: list[dict[str, list[float]]]) -> tuple[Comparison, int]:
     """The comparison that a sweep ends with, and its timed steps."""
+    records = replayed(plan, rounds)
+    return compare(plan, records), sum(len(r.timing.cycles) for r in records if r.timing)
+
+
+def replayed(plan: SweepPlan, rounds: list[dict[str, list[float]]]) -> list[RunRecord]:
+    """The records that a sweep ends with."""
     records: list[RunRecord] = [make_verify_record(plan, text) for text in ("single", *LAYOUTS)]
-    steps = 0
     while launches := next_launches(plan, records, len(records)):
         for launch in launches:
             for run in launch.runs:
                 times = rounds[run.repeat][run.layout.label][: run.timed_steps]
-                steps += len(times)
                 new = make_time_record(plan, run.layout.text, run.repeat, steps=times, launch_id=launch.launch_id)
                 records.append(new)
-    return compare(plan, records), steps
+    return records
 
 
 @pytest.mark.parametrize("seed", range(20))
