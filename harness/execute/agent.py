@@ -24,6 +24,7 @@ from harness.execute import network
 from harness.execute.ranks import RankError, RankGroup, die_with_parent
 from harness.launch import folder as files
 from harness.launch.folder import LaunchOutcome, RankEnd, Rendezvous, read_launch, write_outcome
+from harness.launch.job_file import read_job_file
 from harness.launch.progress import create
 from harness.slurm.profile import Launcher
 from harness.slurm.script import DISK_FULL
@@ -141,14 +142,27 @@ def is_full_disk(error: BaseException | None) -> bool:
 
 
 def _run_once(part: Part, start: Starter) -> bool:
-    """Run this node's part of a launch unless it has none or the launch had ended well; whether it did."""
+    """Run this node's part of a launch unless it has none, or the launch had ended well or is not this job's."""
     if part.stop.asked or part.place.node >= part.nodes or files.ended_well(part.folder, part.launch):
+        return False
+    if not is_own(part.folder, part.place.attempt):
+        print(f"{part.folder} belongs to another job now; nothing is left to do for this one", flush=True)
         return False
     if part.place.node == 0:
         files.begin_attempt(part.folder, part.place.attempt)
     _wait(part, lambda: files.read_attempt(part.folder) == part.place.attempt)
     run_part(part, start)
     return True
+
+
+def is_own(folder: Path, attempt: str) -> bool:
+    """Whether a launch waits for the job of this attempt.
+
+    A controller that was silent may take a job whose submitter has long given up and submitted it anew.
+    """
+    file = read_job_file(folder)
+    other = file is not None and file.job_id is not None and file.job_id != attempt.partition(".")[0]
+    return not other and not (folder / "collected").exists()
 
 
 def _starter(launcher: Launcher) -> Starter:

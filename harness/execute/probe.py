@@ -17,9 +17,9 @@ from harness.execute.collect import job_cause
 from harness.execute.here import this_machine
 from harness.execute.link_speed import NodeSpeeds
 from harness.execute.slurm_jobs import adopt, check_folder, submit_call
-from harness.execute.slurm_queue import Queue, SlurmJob
+from harness.execute.slurm_queue import SILENT_POLL_S, Queue, SlurmJob
 from harness.failure import FailureClass
-from harness.launch.job_file import read_job_file
+from harness.launch.job_file import SlurmJobFile, read_job_file
 from harness.slurm import commands
 from harness.slurm.profile import SlurmOptions
 from harness.slurm.script import JobRequest, job_name
@@ -132,15 +132,23 @@ def probe_state(folder: Path) -> str:
 
 def cancel_probe(folder: Path) -> str | None:
     """End the probe job of a sweep, whether or not a command waits for it; its id, or None where none lives."""
-    left = read_job_file(folder)
-    file = adopt(folder, left, ran=False) if left is not None and left.end is None else None
+    queue, found = Queue(), list[SlurmJobFile | None]()
+    queue.insist(lambda: found.append(_left_in(folder)))
+    (file,) = found
     if file is None:
         return None
-    job = SlurmJob(folder, file, Queue(), lambda: False)
+    job = SlurmJob(folder, file, queue, lambda: False)
+    queue.insist(queue.ask)
     if not job.poll():
         return None
     job.cancel()
     return job.job_id
+
+
+def _left_in(folder: Path) -> SlurmJobFile | None:
+    """The job that an earlier command submitted from a folder and that has not ended, as far as is known."""
+    left = read_job_file(folder)
+    return adopt(folder, left, ran=False) if left is not None and left.end is None else None
 
 
 def look_node(folder: str) -> None:
@@ -175,14 +183,23 @@ def _run(
     stop: Callable[[], bool],
 ) -> None:
     check_folder(folder)
-    queue = Queue()
-    left = read_job_file(folder)
-    file = adopt(folder, left, ran=False) if left is not None and left.end is None else None
-    job = SlurmJob(folder, file, queue, done) if file else submit_call(folder, request, options, call, queue, done)
+    queue, found = Queue(), list[SlurmJob]()
+
+    def submit() -> None:
+        file = _left_in(folder)
+        job = SlurmJob(folder, file, queue, done) if file else submit_call(folder, request, options, call, queue, done)
+        found.append(job)
+
+    cancelled = ExecutionError(f"job {request.name!r} was cancelled while it waited; start it again with 'run'")
+    while not queue.heard(submit):
+        if stop():
+            raise cancelled
+        time.sleep(SILENT_POLL_S)
+    (job,) = found
     while job.poll() and not done():
         if stop():
             job.cancel()
-            raise ExecutionError(f"job {request.name!r} was cancelled while it waited; start it again with 'run'")
+            raise cancelled
         time.sleep(POLL_S)
     if done():
         return

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ExecutionError, UsageError
+from harness.execute import slurm_queue
 from harness.execute.agent import launch_limit_s, run_task
 from harness.execute.jobs import Job, Running
 from harness.execute.slurm_queue import Queue, SlurmJob
@@ -34,7 +35,7 @@ from harness.spec import Launch, Ranks
 from harness.store import SweepStore
 
 MARGIN_S = 120.0
-SILENT_POLL_S = 2.0
+SETTLE_S = 3.0  # a controller that was silent may answer before it takes the jobs that it was given meanwhile
 
 
 class Refused(ExecutionError):
@@ -48,7 +49,7 @@ def adopt(folder: Path, file: SlurmJobFile, ran: bool) -> SlurmJobFile | None:
     """
     if file.job_id is not None or file.end is not None:
         return file
-    ids = commands.named(file.name)
+    ids = _jobs_of(folder, file)
     if ids:
         file = file.model_copy(update={"job_id": ids[-1]})
     elif ran:
@@ -57,6 +58,16 @@ def adopt(folder: Path, file: SlurmJobFile, ran: bool) -> SlurmJobFile | None:
         return None
     write_job_file(folder, file)
     return file
+
+
+def _jobs_of(folder: Path, file: SlurmJobFile) -> list[str]:
+    """Ids of what was submitted from a folder, oldest first."""
+    own = (folder / "job").absolute()
+    ids = commands.named(file.name, own)
+    if not ids:
+        time.sleep(SETTLE_S)
+        ids = commands.named(file.name, own)
+    return ids
 
 
 class SlurmJobs:
@@ -82,8 +93,9 @@ class SlurmJobs:
             file = read_job_file(folder)
             if file is None or (folder / "collected").exists():
                 continue
-            while not self.queue.heard(lambda: found.extend(self._adopt(folder, file))):  # noqa: B023
-                time.sleep(SILENT_POLL_S)
+            self.queue.insist(lambda: found.extend(self._adopt(folder, file)))  # noqa: B023
+        if found:
+            self.queue.insist(self.queue.ask)
         return found
 
     def _adopt(self, folder: Path, file: SlurmJobFile) -> list[SlurmJob]:
@@ -99,7 +111,7 @@ class SlurmJobs:
         (launch,) = launches
         found: list[Job] = []
         if not self.queue.heard(lambda: found.append(self._submit(launch))):
-            time.sleep(SILENT_POLL_S)
+            time.sleep(slurm_queue.SILENT_POLL_S)
             return None
         return found[0]
 

@@ -15,10 +15,12 @@ from harness.slurm.commands import ControllerSilent
 from harness.slurm.state import NEVER, JobStatus
 
 SILENT_LIMIT_S = 900.0
+SILENT_POLL_S = 2.0
 COMPLETING_LIMIT_S = 60.0
 FILES_WITHIN_S = 20.0
 END_WITHIN_S = 60.0
 GONE_POLLS = 2
+POLL_S = 0.25
 
 
 class Queue:
@@ -46,19 +48,24 @@ class Queue:
             ControllerSilent: for longer than may be waited for.
         """
         if time.monotonic() - self._asked >= self._every_s:
-            self.heard(lambda: self._refresh())
+            self.heard(self.ask)
         return self._seen.get(job_id)
 
-    def _refresh(self) -> None:
-        self._asked = time.monotonic()
-        self._seen = commands.queue(sorted(self._ids))
-        self.polls += 1
+    def ask(self) -> None:
+        """Ask for all jobs now."""
+        try:
+            self._seen = commands.queue(sorted(self._ids))
+            self.polls += 1
+        finally:
+            # counted from the end: a silent controller takes longer than every_s, and each job would ask anew
+            self._asked = time.monotonic()
 
     def heard(self, ask: Callable[[], None]) -> bool:
         """Whether the controller answered ``ask``; jobs go on meanwhile, so its silence is borne for a while."""
         try:
             ask()
         except ControllerSilent as error:
+            commands.SILENCE.begins("its commands")
             now = time.monotonic()
             self._silent_since = self._silent_since or now
             if now - self._silent_since > SILENT_LIMIT_S:
@@ -67,7 +74,22 @@ class Queue:
                 ) from error
             return False
         self._silent_since = None
+        commands.SILENCE.ends()
         return True
+
+    def insist(self, ask: Callable[[], None]) -> None:
+        """Ask until the controller answers.
+
+        Raises:
+            ControllerSilent: it did not for longer than may be waited for.
+        """
+        while not self.heard(ask):
+            time.sleep(SILENT_POLL_S)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the last question was not answered."""
+        return self._silent_since is not None
 
 
 class SlurmJob:
@@ -152,15 +174,20 @@ class SlurmJob:
         self._queue.forget(self.job_id)
 
     def cancel(self) -> None:
-        """End the job and wait until Slurm says that it has ended.
+        """End the job and wait until Slurm says that it has ended; a silent controller is waited for.
 
         Raises:
             ExecutionError: it lives on.
         """
         if self.file.job_id is None or self.file.end is not None:
             return
-        commands.cancel(self.file.job_id)
-        if not _wait_until(lambda: not self.poll(), END_WITHIN_S):
+        self._queue.insist(lambda: commands.cancel(self.job_id))
+        left_s = END_WITHIN_S
+        while self.poll() and left_s > 0:
+            time.sleep(POLL_S)
+            # what nobody was told of is not late
+            left_s -= 0.0 if self._queue.silent else POLL_S
+        if self.file.end is None:
             raise ExecutionError(f"job {self.job_id} lives {END_WITHIN_S:.0f} s after scancel; try again later")
 
 
@@ -169,5 +196,5 @@ def _wait_until(condition: Callable[[], bool], within_s: float) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.25)
+        time.sleep(POLL_S)
     return True

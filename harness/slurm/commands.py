@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from harness.errors import ExecutionError
 from harness.slurm import state
 from harness.slurm.state import UNKNOWN, JobStatus
 
 CALL_LIMIT_S = 60.0
+NOTICE_S = 5.0  # a command that takes longer is told of
 _AMBIENT = ("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_", "SRUN_", "SALLOC_", "SLURMD_")
 # Where the cluster is and how one proves who one is.
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SACK_KEY")
@@ -41,6 +44,42 @@ class CommandFailed(ExecutionError):
         super().__init__(f"{command} failed: {' '.join(self.output.split()) or 'no message'}")
 
 
+class Silence:
+    """Tells a person on stderr, once each time, that the controller does not answer and that it does again."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._unsaid = False
+
+    @contextlib.contextmanager
+    def unsaid(self) -> Iterator[None]:
+        """Nothing is told meanwhile, by one that shows it in its own way."""
+        self._unsaid = True
+        try:
+            yield
+        finally:
+            self._unsaid = False
+
+    def begins(self, command: str) -> None:
+        """``command`` waits, or has waited in vain."""
+        if not self._told and not self._unsaid:
+            self._told = True
+            _tell(f"Slurm does not answer {command}; waiting for it, jobs go on meanwhile")
+
+    def ends(self) -> None:
+        """Some command was answered."""
+        if self._told:
+            self._told = False
+            _tell("Slurm answers again")
+
+
+def _tell(text: str) -> None:
+    print(f"meshsweep: {text}", file=sys.stderr, flush=True)
+
+
+SILENCE = Silence()
+
+
 def ambient(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Names of variables that would change what a command of Slurm's does or a job finds."""
     return tuple(sorted(n for n in environ if n.startswith(_AMBIENT) and n not in _KEPT))
@@ -66,19 +105,42 @@ def call(*command: str, limit_s: float = CALL_LIMIT_S) -> str:
         CommandFailed: any other failure.
         ExecutionError: the command is not installed.
     """
+    code, output, errors = _run(command, limit_s)
+    if code != 0 and is_silence(errors):
+        SILENCE.begins(command[0])
+        raise ControllerSilent(f"{command[0]}: {' '.join(errors.split())}; the controller does not answer")
+    SILENCE.ends()
+    if code == 0:
+        return output
+    raise CommandFailed(command[0], errors or output)
+
+
+def _run(command: Sequence[str], limit_s: float) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command; that it is waited for is said after a moment."""
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=limit_s, env=clean_environ(), text=True, errors="replace", check=False
+        process = subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, env=clean_environ(), text=True, encoding="utf-8", errors="replace"
         )
-    except subprocess.TimeoutExpired:
-        raise ControllerSilent(f"{command[0]} did not answer within {limit_s:.0f} s; the controller is busy") from None
     except OSError as error:
         raise ExecutionError(f"cannot run {command[0]}: {error.strerror}; run this where Slurm is installed") from error
-    if done.returncode == 0:
-        return done.stdout
-    if is_silence(done.stderr):
-        raise ControllerSilent(f"{command[0]}: {' '.join(done.stderr.split())}; the controller does not answer")
-    raise CommandFailed(command[0], done.stderr or done.stdout)
+    with process:
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return _answer(process, min(NOTICE_S, limit_s))
+            SILENCE.begins(command[0])
+            return _answer(process, max(0.0, limit_s - NOTICE_S))
+        except subprocess.TimeoutExpired:
+            raise ControllerSilent(
+                f"{command[0]} did not answer within {limit_s:.0f} s; the controller is busy"
+            ) from None
+        finally:
+            process.kill()
+
+
+def _answer(process: subprocess.Popen[str], within_s: float) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=within_s)
+    return process.returncode, output, errors
 
 
 def queue(job_ids: Iterable[str]) -> dict[str, JobStatus]:
@@ -118,10 +180,20 @@ def details(job_id: str) -> JobStatus:
     return status or JobStatus(job_id=job_id, state=UNKNOWN, source="none")
 
 
-def named(name: str) -> list[str]:
-    """Ids of this user's jobs of that name that the queue still knows, oldest first."""
+def named(name: str, folder: Path) -> list[str]:
+    """Ids of this user's jobs of that name, oldest first, that the queue still knows and whose script is in ``folder``.
+
+    A sweep of the same name may have other jobs of that name, with scripts elsewhere.
+    """
     lines = call("squeue", "-h", "-a", "-t", "all", "--me", "-n", name, "-o", "%i").split()
-    return sorted((line for line in lines if line.isdigit()), key=int)
+    return sorted((line for line in lines if line.isdigit() and _runs_from(line, folder)), key=int)
+
+
+def _runs_from(job_id: str, folder: Path) -> bool:
+    try:
+        return f"\n   Command={folder}/" in call("scontrol", "show", "job", job_id)
+    except CommandFailed:
+        return False
 
 
 def down(nodes: Sequence[str]) -> tuple[str, ...]:

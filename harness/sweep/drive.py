@@ -13,11 +13,12 @@ from harness.execute.jobs import Job, Jobs, jobs_of
 from harness.launch.folder import read_launch
 from harness.launch.progress import Position, read
 from harness.record import RunRecord
-from harness.spec import Launch
+from harness.spec import Launch, SweepPlan
 from harness.store import SweepStore, write_atomic
 from harness.sweep.steps import next_launches
 
 LET_GO_WITHIN_S = 120.0
+LET_GO_POLL_S = 0.5
 CANCEL = "cancel"  # a file in the sweep's folder: whoever drives the sweep ends its jobs and stops
 
 
@@ -138,23 +139,29 @@ def cancel(store: SweepStore) -> list[str]:
         ExecutionError: a job does not end.
     """
     (store.folder / CANCEL).touch()
-    deadline = time.monotonic() + LET_GO_WITHIN_S
-    plan, ended = store.plan(), []
+    plan, ended, left_s = store.plan(), list[str](), LET_GO_WITHIN_S
     while True:
-        jobs = jobs_of(store, plan).find()
-        ended += [job.job_id for job in jobs if job.job_id not in ended and job.poll()]
+        ended += [job.job_id for job in _alive(store, plan) if job.job_id not in ended]
         try:
             with store.driving():
-                for job in jobs:
+                # anew: what was being submitted just now is known only when nobody drives the sweep
+                for job in _alive(store, plan):
+                    ended += [job.job_id] if job.job_id not in ended else []
                     job.cancel()
                 for folder in store.launches():
                     _collect(store, folder, Silent(), cancelled=True)
                 (store.folder / CANCEL).unlink(missing_ok=True)
                 return ended
         except StoreError:
-            if time.monotonic() > deadline:
+            # only these waits count: while the scheduler is silent, looking for jobs takes its time on both sides
+            if left_s <= 0:
                 raise
-        time.sleep(0.5)
+        time.sleep(LET_GO_POLL_S)
+        left_s -= LET_GO_POLL_S
+
+
+def _alive(store: SweepStore, plan: SweepPlan) -> list[Job]:
+    return [job for job in jobs_of(store, plan).find() if job.poll()]
 
 
 def _launch_count(store: SweepStore) -> int:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.execute import network
-from harness.execute.agent import Place
+from harness.execute.agent import Place, is_own
 from harness.launch import folder as files
 from harness.launch.folder import LaunchOutcome, RankEnd, Rendezvous
+from harness.launch.job_file import SlurmJobFile, write_job_file
 from harness.launch.progress import ProgressWriter, create, read, started
 from harness.spec import Launch, Ranks
 from tests.unit.factories import layout, make_plan
@@ -66,6 +67,17 @@ def test_a_job_that_starts_again_puts_the_earlier_attempt_aside(tmp_path: Path) 
     # an agent of the earlier attempt that outlived its job
     files.write_outcome(tmp_path, outcome(0, "7.0", RankEnd(rank=0)), nodes=2)
     assert files.read_outcomes(tmp_path, LAUNCH) == (None, None)
+
+
+def test_a_job_that_was_taken_late_leaves_alone_what_is_another_jobs_or_over(tmp_path: Path) -> None:
+    assert is_own(tmp_path, "12.0"), "nobody has noted a job yet"
+    write_job_file(tmp_path, SlurmJobFile(name="x", submitted_at="now"))
+    assert is_own(tmp_path, "12.0")
+    write_job_file(tmp_path, SlurmJobFile(name="x", job_id="12", submitted_at="now"))
+    assert is_own(tmp_path, "12.0") and is_own(tmp_path, "12.1")
+    assert not is_own(tmp_path, "11.0")
+    (tmp_path / "collected").touch()
+    assert not is_own(tmp_path, "12.1")
 
 
 def test_a_task_knows_its_node_and_attempt() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.slurm import commands
+
 _ANSWER = """\
 #!/bin/bash
 name=$(basename "$0")
@@ -53,4 +55,5 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm
         path.write_text(_ANSWER.format(folder=folder))
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(commands, "SILENCE", commands.Silence())
     yield FakeSlurm(folder)

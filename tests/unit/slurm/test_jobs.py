@@ -88,13 +88,15 @@ def test_a_refused_job_is_recorded_as_a_bad_request(store: SweepStore, slurm: Fa
 def test_a_silent_controller_is_waited_for_and_gets_nothing_twice(
     store: SweepStore, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_jobs, "SILENT_POLL_S", 0.0)
+    monkeypatch.setattr(slurm_queue, "SILENT_POLL_S", 0.0)
     jobs = jobs_in(store)
+    monkeypatch.setattr(slurm_jobs, "SETTLE_S", 0.0)
     slurm.say(
         "sbatch", err="sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n", rc=1
     )
     assert jobs.submit([launch()]) is None
     slurm.say("squeue", "41\n")  # the job was taken, the answer was lost
+    shows_scripts(slurm, {"41": store.launch_folder("001-verify") / "job"})
     job = jobs.submit([launch()])
     assert job is not None and job.job_id == "41"
     assert len(slurm.asked("sbatch")) == 1
@@ -111,10 +113,84 @@ def test_a_job_that_nobody_noted_is_found_by_its_name(store: SweepStore, slurm: 
     assert pid != 0, "the submitter died between sbatch and its note"
     file = read_job_file(store.launch_folder("001-verify"))
     assert file is not None and file.job_id is None
-    slurm.say("squeue", "17\n41\n")
+    slurm.say("squeue", "17\n41\n43\n")
+    # a sweep of the same name elsewhere has jobs of the same name
+    own = store.launch_folder("001-verify") / "job"
+    shows_scripts(slurm, {"17": own, "41": own, "43": Path("/elsewhere") / own.relative_to(own.anchor)})
     (job,) = jobs_in(store).find()
     assert job.job_id == "41"
-    assert ["-n", f"meshsweep:{store.folder.name}:001-verify"] == slurm.asked("squeue")[-1][5:7]
+    assert ["-n", f"meshsweep:{store.folder.name}:001-verify"] == slurm.asked("squeue")[0][5:7]
+
+
+def shows_scripts(slurm: FakeSlurm, folders: dict[str, Path]) -> None:
+    """Let scontrol say from where each job was submitted."""
+    cases = "".join(f"{job}) c='{folder}/submission_file_x.sh';;\n" for job, folder in folders.items())
+    shown = 'printf "JobId=%s JobName=x\\n   JobState=PENDING Reason=None\\n   Command=%s\\n" "$3" "$c"'
+    slurm.say("scontrol", do=f'case "$3" in\n{cases}esac\n{shown}')
+
+
+def test_what_is_submitted_anew_is_not_what_a_controller_takes_late(
+    store: SweepStore, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller answers before it looks at what it was given while it was silent."""
+    monkeypatch.setattr(slurm_jobs, "SETTLE_S", 0.1)
+    monkeypatch.setattr(slurm_queue, "SILENT_POLL_S", 0.0)
+    jobs = jobs_in(store)
+    slurm.say("sbatch", err="sbatch: error: Batch job submission failed: Socket timed out\n", rc=1)
+    assert jobs.submit([launch()]) is None
+    shows_scripts(slurm, {"41": store.launch_folder("001-verify") / "job"})
+    slurm.say("squeue", "41\n", do=f"[ -e '{slurm.folder}/asked' ] || {{ touch '{slurm.folder}/asked'; exit 0; }}")
+    job = jobs.submit([launch()])
+    assert job is not None and job.job_id == "41"
+    assert len(slurm.asked("sbatch")) == 1
+
+
+def test_a_silent_controller_is_told_of_once_and_so_is_its_return(
+    store: SweepStore, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = submitted(store, slurm)
+    silent = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+    slurm.say("squeue", err=silent, rc=1)
+    assert job.poll() and job.poll()
+    told = "meshsweep: Slurm does not answer squeue; waiting for it, jobs go on meanwhile\n"
+    assert capsys.readouterr().err == told
+    slurm.say("squeue", "41|RUNNING|None|n1\n")
+    assert job.poll() and job.poll()
+    assert capsys.readouterr().err == "meshsweep: Slurm answers again\n"
+    monkeypatch.setattr(commands, "NOTICE_S", 0.05)
+    slurm.say("squeue", "41|RUNNING|None|n1\n", do="sleep 0.5")
+    assert job.poll()
+    assert capsys.readouterr().err == told + "meshsweep: Slurm answers again\n"
+    with pytest.raises(ControllerSilent, match=r"squeue did not answer within 0\.?\d* s"):
+        commands.call("squeue", limit_s=0.2)
+
+
+def test_a_silent_controller_is_not_asked_again_for_each_job(store: SweepStore, slurm: FakeSlurm) -> None:
+    queue = slurm_queue.Queue(every_s=0.4)
+    for job_id in ("41", "42", "43"):
+        queue.watch(job_id)
+    slurm.say("squeue", err="Unable to contact slurm controller\n", rc=1, do="sleep 0.5")
+    assert [queue.status(job_id) for job_id in ("41", "42", "43")] == [None] * 3
+    assert len(slurm.asked("squeue")) == 1
+
+
+def test_a_cancel_waits_for_a_silent_controller(
+    store: SweepStore, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_queue, "SILENT_POLL_S", 0.0)
+    monkeypatch.setattr(slurm_queue, "END_WITHIN_S", 1.0)
+    job = submitted(store, slurm)
+    second = (
+        f"[ -e '{slurm.folder}/first' ] || {{ touch '{slurm.folder}/first'; echo Connection refused >&2; exit 1; }}"
+    )
+    slurm.say("scancel", do=f"{second}\nrm '{slurm.folder}/first'")
+    # silent again for longer than an end may take, then it says that the job is gone
+    gone = f"echo x >>'{slurm.folder}/count'; [ $(wc -l <'{slurm.folder}/count') -gt 8 ] && exit 0"
+    slurm.say("squeue", err="Unable to contact slurm controller\n", rc=1, do=gone)
+    slurm.say("scontrol", "JobId=41 JobName=x\n   JobState=CANCELLED Reason=None\n")
+    job.cancel()
+    assert slurm.asked("scancel") == [["41"], ["41"]]
+    assert job.state == "CANCELLED"
 
 
 def subprocess_submit(store: SweepStore) -> int:
