@@ -9,11 +9,12 @@ import marshal
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -24,6 +25,7 @@ from harness.errors import StoreError
 from harness.record import Ground, RunRecord
 from harness.spec import SCHEMA_VERSION, RunSpec, SweepPlan
 
+LOCK_TRIES = 3
 CHECKPOINTS = "checkpoints.json"
 Model = TypeVar("Model", bound=Frozen)
 
@@ -109,6 +111,16 @@ def _known_spec(packed: bytes) -> tuple[RunSpec, str, str]:
 @lru_cache(maxsize=1024)
 def _known_ground(packed: bytes) -> Ground:
     return Ground.model_validate(marshal.loads(packed))
+
+
+def _take(file: IO[str]) -> bool:
+    """Lock a file; one that only looks whether it is locked holds it for a moment."""
+    for _ in range(LOCK_TRIES):
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _unreadable(path: Path, content: bytes, model: type[Frozen], error: ValidationError) -> StoreError:
@@ -230,22 +242,23 @@ class SweepStore:
         except OSError as error:
             raise StoreError(f"cannot write {self.folder}: {error.strerror}; make it writable, or copy it") from error
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _take(file):
                 raise StoreError(
                     f"another meshsweep drives {self.folder}; watch it with 'meshsweep status', or end it first"
-                ) from None
+                )
             yield
 
     @property
     def driven(self) -> bool:
         """Whether a process drives the sweep now."""
         try:
-            with self.driving():
-                return False
-        except StoreError:
+            with (self.folder / "lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
             return True
+        except OSError:
+            return False
+        return False
 
     def add_checkpoint_study(self, study: CheckpointStudy) -> None:
         """Keep a study of checkpoints with the sweep, in place of an earlier one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -151,7 +152,9 @@ def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
     if go_on:
         from harness.cli.watch import watch
 
-        watch(store, err=as_json)
+        # who has seen enough ends the watching, not the sweep
+        with contextlib.suppress(KeyboardInterrupt):
+            watch(store, err=as_json)
     plan, records = store.plan(), store.records()
     click.echo(status_text(plan, records, store.folder), err=as_json)
     if as_json:

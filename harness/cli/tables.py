@@ -19,7 +19,7 @@ from harness.launch.progress import read
 from harness.layout import AXES
 from harness.layout.candidates import Candidates
 from harness.record import RunRecord
-from harness.spec import SweepPlan
+from harness.spec import Launch, SweepPlan
 from harness.store import SweepStore
 from harness.sweep.steps import next_launches, rankable
 from harness.topology.model import LinkSpeed
@@ -186,14 +186,25 @@ def status_text(plan: SweepPlan, records: Sequence[RunRecord], folder: Path) -> 
     ]
     table = f"{folder}\n\n{tabulate(rows, headers='keys')}\n\n"
     table += "".join(f"{row['layout']}: {row['why']}\n" for row in cells if "why" in row)
+    store = SweepStore(folder)
     running = "\n".join(
-        f"running: job {job.job_id} {job.state}, {_under_way(folder, job)}"
-        for job in running_jobs(SweepStore(folder), plan)
+        f"running: job {job.job_id} {job.state}, {_under_way(folder, job)}" for job in running_jobs(store, plan)
     )
     if running:
         return table + running
     left = next_launches(plan, records, 0)
-    return table + ("complete" if not left else f"{len(left)} launches to go; 'meshsweep resume {plan.name}' runs them")
+    if not left:
+        return table + "complete"
+    who = "a meshsweep command is at it" if store.driven else f"'meshsweep resume {plan.name}' runs them"
+    return table + f"{left_text(plan, left)}; {who}"
+
+
+def left_text(plan: SweepPlan, launches: Sequence[Launch]) -> str:
+    """How many launches come next, and that others follow where they do."""
+    count = f"{len(launches)} launch{'es' if len(launches) > 1 else ''} to go"
+    if launches[0].runs[0].purpose != "time":
+        return f"{count} before the first round"
+    return f"{count} before the race's next look" if plan.race else count
 
 
 def _under_way(folder: Path, job: Running) -> str:
@@ -204,7 +215,7 @@ def _under_way(folder: Path, job: Running) -> str:
         positions = read(launch_folder, launch.ranks.per_node)
         if positions and not has_ended(launch_folder, launch):
             return f"launch {name}, phase {max(positions).phase}"
-    return f"{len(job.launches)} launches"
+    return f"launch {job.launches[0]}" if len(job.launches) == 1 else f"{len(job.launches)} launches"
 
 
 def calibration_text(calibration: Calibration) -> str:
