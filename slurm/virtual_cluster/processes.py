@@ -14,6 +14,7 @@ from virtual_cluster.model import Cluster, Host
 from virtual_cluster.system import PATH, ClusterError, wait_for
 
 LOG_TAIL_LINES = 15
+PATIENCE_S = 120.0  # what takes seconds may take this long on a machine that has other work
 PROC = Path("/proc")
 
 
@@ -70,7 +71,7 @@ def running(file: Path) -> int | None:
     return int(pid) if start_time(int(pid)) == started else None
 
 
-def wait_ready(cluster: Cluster, service: Service, ready: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_ready(cluster: Cluster, service: Service, ready: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Return once a started service is ready; a `ClusterError` with the end of its log if it ends or takes too long."""
 
     def alive_and_ready() -> bool:
@@ -119,6 +120,6 @@ def end(cluster: Cluster, hosts: Iterable[Host]) -> None:
         kill(left)
         return not left
 
-    wait_for(f"end of all processes on {' '.join(host.name for host in hosts)}", gone, timeout_s=20)
+    wait_for(f"end of all processes on {' '.join(host.name for host in hosts)}", gone, timeout_s=PATIENCE_S)
     for file in files:
         file.unlink()

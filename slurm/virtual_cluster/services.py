@@ -10,7 +10,7 @@ from pathlib import Path
 
 from virtual_cluster import config
 from virtual_cluster.model import ACCOUNTING_PORT, CONTROLLER_PORT, Cluster, Host
-from virtual_cluster.processes import Service, failure, pid_file, running, start, wait_ready
+from virtual_cluster.processes import PATIENCE_S, Service, failure, pid_file, running, start, wait_ready
 from virtual_cluster.system import run, wait_for
 
 # The database is thrown away on tear-down: small, and no waiting for the disk.
@@ -138,7 +138,7 @@ def usable(cluster: Cluster, node: Host) -> bool:
 def wait_usable(cluster: Cluster) -> None:
     """Return when Slurm can use all nodes, or does already."""
     for node in cluster.compute:
-        wait_for(f"{node.name} usable", partial(usable, cluster, node), timeout_s=30, every_s=0.2)
+        wait_for(f"{node.name} usable", partial(usable, cluster, node), timeout_s=PATIENCE_S, every_s=0.2)
 
 
 def accepts(address: Path | tuple[str, int]) -> bool:

@@ -1,6 +1,7 @@
 """A user's model that breaks where the environment says: ``FAULTS="fsdp:s2=kill@3,tp:t2=hang@19"``.
 
-Each fault strikes on rank 1 (``everywhere`` ones on all ranks) at the given forward pass of a process in that cell.
+Each fault strikes on rank 1 (``everywhere`` and ``until`` on all ranks) at the given forward pass of a process in that
+cell. ``until`` waits for the file ``$FAULTS_UNTIL``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import torch.distributed as dist
 from torch import Tensor
@@ -24,6 +26,8 @@ def strike(kind: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if kind in ("hang", "everywhere"):
         time.sleep(FOREVER_S)
+    while kind == "until" and not Path(os.environ["FAULTS_UNTIL"]).exists():
+        time.sleep(0.05)
     if kind == "child":
         subprocess.Popen(["sleep", str(FOREVER_S)])
     if kind == "raise":
@@ -48,7 +52,7 @@ class Faulty(Decoder):
                 time.sleep(0.05)
             elif kind == "wrong":
                 logits.register_hook(lambda gradient: gradient * 2)
-            elif self.passes[cell] == int(at) and (dist.get_rank() == 1 or kind == "everywhere"):
+            elif self.passes[cell] == int(at) and (dist.get_rank() == 1 or kind in ("everywhere", "until")):
                 strike(kind)
         return logits
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ import pytest
 
 COMMAND = Path(__file__).parents[2] / "slurm" / "virtual-cluster"
 MISSING = 2
+# no test waits so long for anything but on a machine that has other work
+LONG_S = 200.0
 ENDED = (
     "COMPLETED",
     "FAILED",
@@ -30,7 +34,7 @@ ENDED = (
 )
 
 
-def virtual_cluster(*argv: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def virtual_cluster(*argv: str, timeout_s: float = LONG_S) -> subprocess.CompletedProcess[str]:
     """Run ``slurm/virtual-cluster``."""
     return subprocess.run([sys.executable, COMMAND, *argv], capture_output=True, text=True, timeout=timeout_s)
 
@@ -42,6 +46,15 @@ def bring_up(folder: Path, *options: str) -> VirtualCluster:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     return VirtualCluster(folder)
+
+
+def wait_until(condition: Callable[[], Any], within_s: float = LONG_S, every_s: float = 0.1) -> Any:
+    """What ``condition`` gives once it gives something."""
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {within_s:.0f} s"
+        time.sleep(every_s)
+    return found
 
 
 @dataclass(frozen=True)
@@ -97,6 +110,16 @@ class VirtualCluster:
         pids: dict[str, int] = {name: pid for name, pid in self.status()["pids"].items() if pid is not None}
         return next(pid for name, pid in pids.items() if service in (name, name.split(".")[0]))
 
+    @contextmanager
+    def silent_controller(self) -> Iterator[None]:
+        """The controller takes connections and answers none."""
+        controller = self.pid("slurmctld")
+        os.kill(controller, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(controller, signal.SIGCONT)
+
     def wire_bytes(self, node: str) -> WireBytes:
         """Since the node was made; take differences."""
         counts = self.status()["nodes"][node]
@@ -113,7 +136,7 @@ class VirtualCluster:
 
     # Slurm's commands
 
-    def run(self, *argv: str | Path, timeout_s: float = 60, **env: str) -> str:
+    def run(self, *argv: str | Path, timeout_s: float = LONG_S, **env: str) -> str:
         """The output of a command with the cluster's environment; one that fails fails the test."""
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, env={**self.env, **env})
         assert done.returncode == 0, f"{argv}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
@@ -128,7 +151,7 @@ class VirtualCluster:
         text = self.run("squeue", "--noheader", "--array", "--format=%A %T", *options)
         return {int(job): state for job, state in map(str.split, text.splitlines())}
 
-    def cancel_all(self, timeout_s: float = 30) -> None:
+    def cancel_all(self, timeout_s: float = LONG_S) -> None:
         """End all jobs and wait until none is left."""
         deadline = time.monotonic() + timeout_s
         while queue := self.squeue():
@@ -148,7 +171,7 @@ class VirtualCluster:
         assert found is not None
         return found[1]
 
-    def wait(self, job: int, states: Collection[str] = ENDED, timeout_s: float = 30) -> str:
+    def wait(self, job: int, states: Collection[str] = ENDED, timeout_s: float = LONG_S) -> str:
         """The first of these states that the job is seen in: by default, the one it ends in."""
         deadline = time.monotonic() + timeout_s
         while (state := self.job_state(job)) not in states:

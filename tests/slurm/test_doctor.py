@@ -13,7 +13,7 @@ from harness.doctor import read_snapshots
 from harness.execute.probe import look_on_nodes
 from harness.slurm.profile import SlurmOptions, read_profile
 from tests.e2e.conftest import ROOT
-from tests.slurm.cluster import VirtualCluster
+from tests.slurm.cluster import LONG_S, VirtualCluster
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
@@ -34,9 +34,10 @@ def test_nodes_without_a_driver_could_not_be_looked_at(cluster: VirtualCluster) 
         env={**os.environ, "SLURM_CONF": cluster.env["SLURM_CONF"]},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONG_S,
     )
     assert done.returncode == 2
-    assert "could not look at any GPU" in done.stderr
-    assert done.stderr.count("\n") == 1
+    # what is said of a controller that takes its time is another matter
+    (line,) = (line for line in done.stderr.splitlines() if "Slurm" not in line)
+    assert "could not look at any GPU" in line
     assert list(ROOT.glob(".doctor-*")) == []

@@ -7,14 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import COMMAND, VirtualCluster, bring_up, virtual_cluster
+from tests.slurm.cluster import COMMAND, LONG_S, VirtualCluster, bring_up, virtual_cluster, wait_until
 
 HOSTS = Path("/etc/hosts")
 SMALL = ("--nodes", "1", "--gpus", "1", "--no-accounting")
@@ -108,10 +107,7 @@ def test_up_after_half_of_it_was_killed(folder: Path) -> None:
 def begun(folder: Path) -> subprocess.Popen[bytes]:
     """An ``up`` that has got as far as making its database."""
     up = subprocess.Popen([sys.executable, COMMAND, "up", "--dir", folder], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
-    while not list(folder.glob("run/mariadb*.pid")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: list(folder.glob("run/mariadb*.pid")), every_s=0.02)
     return up
 
 
@@ -135,9 +131,11 @@ def test_an_up_that_was_killed_can_be_taken_down(folder: Path) -> None:
 
 def test_an_interrupted_up_cleans_up(folder: Path) -> None:
     with begun(folder) as up:
+        up.send_signal(signal.SIGSTOP)  # or it could be through before it is interrupted
         name = VirtualCluster(folder).status()["name"]
         up.terminate()
-        assert up.wait(timeout=20) == 128 + signal.SIGTERM
+        up.send_signal(signal.SIGCONT)
+        assert up.wait(timeout=LONG_S) == 128 + signal.SIGTERM
     assert nothing(folder, name)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.timeout(1200)]
 
 TWO_NODES = (*SLURM, "--nodes", "2")
 ONE_NODE = (*SLURM, "--nodes", "1")
-SILENT_S = 15.0
+SILENT_S = 60.0
 TEN = (
     "ddp:r2,ddp:r2+activation_checkpointing=full,fsdp:s2,fsdp:s2+activation_checkpointing=full,"
     "fsdp:s2+reshard_after_forward=false,fsdp1:s2,fsdp1:s2+activation_checkpointing=full,tp:t2,"
@@ -58,10 +56,8 @@ def test_ten_configurations_whose_submitter_is_killed_twice_and_whose_controller
     assert "running: job" in sweep.run("status", "s").stdout
     again = sweep.start("resume", "s")
     sweep.wait(lambda: sweep.has_records(6))
-    controller = sweep.cluster.pid("slurmctld")
-    os.kill(controller, signal.SIGSTOP)
-    time.sleep(SILENT_S)
-    os.kill(controller, signal.SIGCONT)
+    with sweep.cluster.silent_controller():
+        time.sleep(SILENT_S)
     sweep.wait(lambda: sweep.has_records(12))
     sweep.kill_driver()
     again.communicate(timeout=60)
@@ -169,23 +165,26 @@ def in_low_partition(folder: Path, requeue: bool) -> str:
     return str(profile)
 
 
-def preempt(sweep: Sweep, label: str) -> str:
-    """Let a job of the partition that goes first take all nodes, once the sweep's job has timed steps; that job."""
-    sweep.wait(lambda: sweep.timed_steps(label) > 2)
-    job = sweep.job_of(label)
+def preempted(sweep: Sweep, folder: Path, requeue: bool) -> tuple[subprocess.Popen[str], int]:
+    """A sweep of one layout in the low partition, and its timing job: that was held in its 40th pass until another job,
+    of the partition that goes first, had taken all nodes."""
+    released = folder / "released"
+    arguments = ("run", *ONE_NODE, *FAULTY, "--profile", in_low_partition(folder, requeue), "--layouts", "ddp:r2")
+    timing = ("--rounds", "1", "--steps", "60", "--name", "s", "--json")
+    process = sweep.start(*arguments, *timing, FAULTS="ddp:r2=until@40", FAULTS_UNTIL=str(released))
+    sweep.wait(lambda: sweep.timed_steps("time-round0") > 30)
+    job = int(str(sweep.job_of("time-round0")))
     first = sweep.cluster.sbatch("--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=true")
-    assert sweep.cluster.wait(first, timeout_s=120) == "COMPLETED"
-    return str(job)
+    assert sweep.cluster.wait(first) == "COMPLETED"
+    released.touch()
+    return process, job
 
 
 def test_a_preempted_job_is_made_again(sweep: Sweep, tmp_path: Path) -> None:
-    arguments = ("run", *ONE_NODE, *FAULTY, "--profile", in_low_partition(tmp_path, requeue=False))
-    timing = ("--layouts", "ddp:r2", "--rounds", "1", "--steps", "40", "--name", "s", "--json")
-    process = sweep.start(*arguments, *timing, FAULTS="ddp:r2=slow")
-    job = preempt(sweep, "time-round0")
+    process, job = preempted(sweep, tmp_path, requeue=False)
+    assert sweep.cluster.wait(job) == "PREEMPTED"
     stdout, stderr = process.communicate(timeout=500)
     assert process.returncode == 0, stderr
-    assert sweep.cluster.job_state(int(job)) == "PREEMPTED"
     first, second = (r for r in sweep.records() if r.spec.purpose == "time")
     assert first.failure is not None and first.failure.failure_class is FailureClass.PREEMPTED
     assert second.status == "measured"
@@ -194,13 +193,10 @@ def test_a_preempted_job_is_made_again(sweep: Sweep, tmp_path: Path) -> None:
 
 @pytest.mark.cluster_sweep
 def test_a_requeued_job_starts_afresh_and_its_first_attempt_is_kept_apart(sweep: Sweep, tmp_path: Path) -> None:
-    arguments = ("run", *ONE_NODE, *FAULTY, "--profile", in_low_partition(tmp_path, requeue=True))
-    timing = ("--layouts", "ddp:r2", "--rounds", "1", "--steps", "40", "--name", "s", "--json")
-    process = sweep.start(*arguments, *timing, FAULTS="ddp:r2=slow")
-    job = preempt(sweep, "time-round0")
-    shown = sweep.cluster.run("scontrol", "show", "job", job)
+    process, job = preempted(sweep, tmp_path, requeue=True)
+    shown = sweep.cluster.run("scontrol", "show", "job", str(job))
     assert "Comment=it's $(touch pwned)\nßé" in shown
-    sweep.wait(lambda: sweep.cluster.job_state(int(job)) in ("PENDING", "RUNNING"))
+    sweep.wait(lambda: sweep.cluster.job_state(job) in ("PENDING", "RUNNING"))
     # Slurm lets a requeued job rest for two minutes
     subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], env=sweep.cluster.env, check=False)
     stdout, stderr = process.communicate(timeout=500)
@@ -208,10 +204,10 @@ def test_a_requeued_job_starts_afresh_and_its_first_attempt_is_kept_apart(sweep:
     folder = sweep.launch("time-round0")
     assert folder is not None
     aside = next(folder.glob("attempt-*"))
-    assert (aside / "rank0.jsonl").read_text().count('"kind": "step"') > 2
+    assert (aside / "rank0.jsonl").read_text().count('"kind": "step"') > 30
     record = sweep.last("ddp:r2", "time")
     assert record.status == "measured" and record.timing is not None
-    assert record.timing.cycles == tuple(range(40))
+    assert record.timing.cycles == tuple(range(60))
     assert outcomes(stdout)["ddp r2"] == "measured"
 
 
@@ -299,8 +295,43 @@ def test_cancel_ends_jobs_and_command_and_keeps_what_was_measured(sweep: Sweep) 
     sweep.wait(lambda: sweep.has_records(1))
     done = sweep.run("cancel", "s")
     assert (done.returncode, done.stdout) == (0, f"sweep s: ended job {job}\n"), done.stderr
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=500)
     assert process.returncode == 130
     assert "sweep s was cancelled; 'meshsweep resume' runs what is missing" in stderr
     assert sweep.cluster.job_state(int(job)) == "CANCELLED"
     assert [(r.status, r.failure) for r in sweep.records()] == [("measured", None), ("interrupted", None)]
+
+
+@pytest.mark.cluster_sweep
+def test_commands_wait_for_a_controller_that_is_silent_for_a_minute(sweep: Sweep, tmp_path: Path) -> None:
+    """One sweep is looked at and cancelled meanwhile, another one begins."""
+    other = Sweep(sweep.cluster, tmp_path / "other", name="t")
+    arguments = (*ONE_NODE, *FAULTY, *SHORT, "--layouts", "ddp:r2")
+    process = sweep.start("run", *arguments, "--name", "s", FAULTS="ddp:r2=everywhere@3")
+    job = sweep.wait(lambda: sweep.job_of("verify-ddp"))
+    sweep.wait(lambda: sweep.has_records(1))
+    try:
+        with sweep.cluster.silent_controller():
+            end = time.monotonic() + SILENT_S
+            begins = other.start("run", *arguments, "--name", "t", "--json")
+            cancel = sweep.command.start("cancel", "s", **sweep.env)
+            status = sweep.run("status", "s")
+            assert (status.returncode, f"job {job} unknown: Slurm does not answer" in status.stdout) == (0, True)
+            assert status.stderr == "meshsweep: Slurm does not answer squeue; waiting for it, jobs go on meanwhile\n"
+            assert "Slurm says nothing now" in other.run("status", "t").stdout
+            time.sleep(max(0.0, end - time.monotonic()))
+            assert [command.poll() for command in (process, begins, cancel)] == [None] * 3
+        ended, told = cancel.communicate(timeout=500)
+        assert (cancel.returncode, ended) == (0, f"sweep s: ended job {job}\n"), told
+        _, stderr = process.communicate(timeout=500)
+        stdout, begun = begins.communicate(timeout=500)
+    finally:
+        other.end()
+    assert (process.returncode, begins.returncode) == (130, 0), stderr + begun
+    for text in (told, stderr, begun):
+        assert "Slurm does not answer" in text and "Slurm answers again" in text, text
+        assert "Traceback" not in text
+    assert [(r.status, r.failure) for r in sweep.records()] == [("measured", None), ("interrupted", None)]
+    assert outcomes(stdout)["ddp r2"] == "measured"
+    assert len({r.run_id for r in other.records()}) == len(other.records()) == 3
+    assert len(sweep.cluster.squeue("--states=all", "--name=meshsweep:t:probe")) == 1

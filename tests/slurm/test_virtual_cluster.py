@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import COMMAND, MISSING, VirtualCluster
+from tests.slurm.cluster import COMMAND, MISSING, VirtualCluster, wait_until
 
 TRANSFER = Path(__file__).with_name("transfer.py")
 MEGABYTES = 8
@@ -28,9 +27,21 @@ def transfer_mbit(cluster: VirtualCluster, source: str, target: str, total: int 
         return float(receiver.stdout.read())
 
 
-def best_mbit(cluster: VirtualCluster, source: str, target: str, total: int = TOTAL) -> float:
-    """The best of three: a busy machine makes a transfer slower, nothing makes it faster than the link."""
-    return max(transfer_mbit(cluster, source, target, total) for _ in range(3))
+def best_mbit(cluster: VirtualCluster, source: str, target: str, enough: float, total: int = TOTAL) -> float:
+    """The best of three, and of more where none is fast enough: a busy machine makes a transfer slower, nothing makes
+    it faster than the link."""
+    best = 0.0
+    for tried in range(20):
+        if tried >= 3 and best >= enough:
+            break
+        best = max(best, transfer_mbit(cluster, source, target, total))
+    return best
+
+
+def written(path: Path) -> str:
+    """The first line of a file once it is whole."""
+    line, end, _ = (path.read_text() if path.exists() else "").partition("\n")
+    return line if end else ""
 
 
 def test_a_step_runs_on_both_nodes(cluster: VirtualCluster) -> None:
@@ -52,16 +63,13 @@ def test_each_step_sees_its_own_gpus(cluster: VirtualCluster) -> None:
 
 def test_jobs_share_a_node_and_not_its_gpus(cluster: VirtualCluster, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
-    script.write_text("#!/bin/sh\necho $CUDA_VISIBLE_DEVICES\nsleep 60\n")
+    script.write_text("#!/bin/sh\necho $CUDA_VISIBLE_DEVICES\nsleep 600\n")
     options = ("--gres=gpu:2", f"--nodelist={cluster.nodes[0]}", f"--output={tmp_path}/%j.out")
     jobs = [cluster.sbatch(*options, script) for _ in range(2)]
     for job in jobs:
         assert cluster.wait(job, ["RUNNING"]) == "RUNNING"
     third = cluster.sbatch(*options, script)
-    deadline = time.monotonic() + 10
-    while not all(shown := [(tmp_path / f"{job}.out").read_text().strip() for job in jobs]):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    shown = [wait_until(lambda: written(tmp_path / f"{job}.out")) for job in jobs]  # noqa: B023
     assert sorted(shown) == ["0,1", "2,3"]
     queue = cluster.squeue()
     assert [queue[job] for job in [*jobs, third]] == ["RUNNING", "RUNNING", "PENDING"]
@@ -72,10 +80,7 @@ def test_jobs_share_a_node_and_not_its_gpus(cluster: VirtualCluster, tmp_path: P
 def test_accounting_tells_how_a_job_ended(cluster: VirtualCluster) -> None:
     job = cluster.sbatch("--output=/dev/null", "--wrap=srun hostname; exit 3")
     assert cluster.wait(job) == "FAILED"
-    deadline = time.monotonic() + 10
-    while not (rows := cluster.sacct(job)) or rows[0]["State"] != "FAILED":
-        assert time.monotonic() < deadline, rows
-        time.sleep(0.2)
+    rows = wait_until(lambda: (rows := cluster.sacct(job)) and rows[0]["State"] == "FAILED" and len(rows) > 2 and rows)
     assert rows[0]["ExitCode"] == "3:0"
     assert rows[0]["NodeList"] in cluster.nodes
     assert [row["JobID"] for row in rows] == [f"{job}", f"{job}.batch", f"{job}.0"]
@@ -83,23 +88,23 @@ def test_accounting_tells_how_a_job_ended(cluster: VirtualCluster) -> None:
 
 def test_links_between_nodes_are_slow_and_those_inside_are_not(cluster: VirtualCluster) -> None:
     first, second = cluster.nodes
-    assert best_mbit(cluster, first, second) == pytest.approx(RATE_MBIT, rel=0.25)
-    assert best_mbit(cluster, first, first) > 2 * RATE_MBIT
+    assert best_mbit(cluster, first, second, 0.75 * RATE_MBIT) == pytest.approx(RATE_MBIT, rel=0.25)
+    assert best_mbit(cluster, first, first, 2 * RATE_MBIT) > 2 * RATE_MBIT
 
 
 def test_a_message_as_long_as_a_bucket_of_gradients_takes_its_time_too(cluster: VirtualCluster) -> None:
     """Also after a pause, in which a link must not save up what it did not send."""
     first, second = cluster.nodes
-    assert best_mbit(cluster, first, second, total=1 << 20) == pytest.approx(RATE_MBIT, rel=0.25)
+    assert best_mbit(cluster, first, second, 0.75 * RATE_MBIT, total=1 << 20) == pytest.approx(RATE_MBIT, rel=0.25)
 
 
 def test_the_rate_can_be_changed(cluster: VirtualCluster) -> None:
     first, second = cluster.nodes
     try:
         cluster.set_rate("none")
-        assert best_mbit(cluster, first, second) > 2 * RATE_MBIT
+        assert best_mbit(cluster, first, second, 2 * RATE_MBIT) > 2 * RATE_MBIT
         cluster.set_rate("100mbit")
-        assert best_mbit(cluster, first, second) == pytest.approx(100, rel=0.25)
+        assert best_mbit(cluster, first, second, 75) == pytest.approx(100, rel=0.25)
     finally:
         cluster.set_rate("200mbit")
 
@@ -121,13 +126,12 @@ def test_a_killed_node_fails_its_job_and_comes_back(cluster: VirtualCluster, tmp
     job = cluster.sbatch(
         f"--nodelist={node}", "--no-requeue", f"--output={tmp_path}/out", "--wrap=echo $$; exec sleep 600"
     )
-    cluster.wait(job, ["RUNNING"])
+    pid = wait_until(lambda: written(tmp_path / "out"))
     cluster.kill_node(node)
     try:
         assert cluster.wait(job) == "NODE_FAIL"
         assert cluster.node_state(node) == "down"
         assert not cluster.status()["up"]
-        pid = (tmp_path / "out").read_text().strip()
         assert not Path(f"/proc/{pid}/exe").exists(), "the job's process is gone with its node"
     finally:
         cluster.start_node(node)
