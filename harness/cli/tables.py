@@ -252,12 +252,18 @@ def calibration_text(calibration: Calibration) -> str:
 
 
 def compute_text(profiles: Sequence[ComputeProfile]) -> str:
-    """A row for each layout's step without communication."""
+    """A row for each layout's step without communication, and one for that in which ranks wait for each other."""
     rows = [
-        (one.layout.label, *(f"{1e3 * seconds:,.2f}" for seconds in (*one.parts, one.parts.step))) for one in profiles
+        (
+            one.layout.label,
+            "wait" if one.waits else "run on",
+            *(f"{1e3 * seconds:,.2f}" for seconds in (*one.parts, one.parts.step)),
+        )
+        for one in profiles
     ]
-    headers = ("layout", "forward ms", "backward ms", "optimizer ms", "step ms")
-    table = tabulate(rows, headers=headers, disable_numparse=True, colalign=("left", *["right"] * 4))
-    return (
-        f"{table}\n\ncompute without communication, all ranks busy at once; the slowest rank's step, median over steps"
-    )
+    headers = ("layout", "ranks", "forward ms", "backward ms", "optimizer ms", "step ms")
+    table = tabulate(rows, headers=headers, disable_numparse=True, colalign=("left", "left", *["right"] * 4))
+    told = "compute without communication, all ranks busy at once; the slowest rank's step, median over steps"
+    if any(one.waits for one in profiles):
+        told += "\nwait: where a collective was, ranks wait for each other by an all-reduce of one number"
+    return f"{table}\n\n{told}"

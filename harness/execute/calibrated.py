@@ -49,13 +49,15 @@ def calibration_of(launch: Launch, samples: Samples, ground: Ground, created_at:
 
 
 def _compute(layouts: Sequence[Layout], samples: Samples) -> tuple[ComputeProfile, ...]:
-    """The layouts that could be profiled, which is all ranks or none."""
+    """The layouts that could be profiled, which is all ranks or none; first without and then with waiting."""
     found = []
     for index, layout in enumerate(layouts):
-        rows = [s for rank in samples for s in rank if s["kind"] == "compute" and s["layout"] == index]
-        if len(rows) == len(samples):
-            times = {name: tuple(tuple(row[name]) for row in rows) for name in PHASES}
-            found.append(ComputeProfile(layout=layout, waits=rows[0]["waits"], **times))
+        own = [s for rank in samples for s in rank if s["kind"] == "compute" and s["layout"] == index]
+        for waits in (False, True):
+            rows = [s for s in own if s["waits"] == waits]
+            if len(rows) == len(samples):
+                times = {name: tuple(tuple(row[name]) for row in rows) for name in PHASES}
+                found.append(ComputeProfile(layout=layout, waits=waits, **times))
     return tuple(found)
 
 

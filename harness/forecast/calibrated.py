@@ -89,7 +89,7 @@ def compute_factor(calibration: Calibration, device: Device, software: Software,
     if work is None or work.model_path is not None:
         return None
     factors = []
-    for one in calibration.compute:
+    for one in [one for one in calibration.compute if not one.waits] or calibration.compute:
         job = job_of(one.layout, work, ranks_per_node)
         blocks = sum(block_time(job, device, software)[:2])
         formula = job.model.layers * blocks + sum(head_time(job, device, software))

@@ -69,7 +69,9 @@ def calibrated_time(
 def compute_of(calibration: Calibration, layout: Layout, workload: Workload) -> ComputeParts | None:
     """The layout's own compute, or that of one with the same work a rank; None if neither was timed.
 
-    Waiting for slower ranks is part of it, the all-reduces of one number that ranks waited by are not.
+    Waiting for slower ranks is part of it, the all-reduces of one number that ranks waited by are not. Those may last
+    as long as the compute that goes on meanwhile on shared cores, so that less than the compute would be left: where
+    steps without any waiting took longer than that, it is they that count.
 
     The same work: strategy, options, tp, model, sequence length and samples a rank. Its optimizer's time is taken in
     the ratio of the parameters that a rank holds.
@@ -79,12 +81,16 @@ def compute_of(calibration: Calibration, layout: Layout, workload: Workload) -> 
         return None
     exact = [one for one in calibration.compute if one.layout == layout and timed == workload]
     alike = [one for one in calibration.compute if _work(one.layout, timed) == _work(layout, workload)]
-    found = next(iter(exact or alike), None)
-    if found is None:
+    if not (exact or alike):
         return None
-    before, now = (rank_params(job_of(one, work, 1)) for one, work in ((found.layout, timed), (layout, workload)))
-    parts = _without_tokens(calibration, found, timed)
-    return None if parts is None else parts._replace(optimizer=parts.optimizer * now / before)
+    chosen = (exact or alike)[0].layout
+    profiles = [one for one in calibration.compute if one.layout == chosen]
+    parts = [found for one in profiles if (found := _without_tokens(calibration, one, timed)) is not None]
+    if not parts:
+        return None
+    longest = max(parts, key=lambda one: one.step)
+    before, now = (rank_params(job_of(one, work, 1)) for one, work in ((chosen, timed), (layout, workload)))
+    return longest._replace(optimizer=longest.optimizer * now / before)
 
 
 def _without_tokens(calibration: Calibration, profile: ComputeProfile, workload: Workload) -> ComputeParts | None:

@@ -47,8 +47,7 @@ def calibrate_launch(launch: Launch, device: torch.device, reports: Reports) -> 
                 reports.sample("collective", 0, axis=index, operation=operation, size_bytes=size, time_s=time_s)
     for index, layout in enumerate(launch.layouts):
         reports.at(0, "timing")
-        profile = profile_compute(launch.runs[0], layout, device)
-        if profile is not None:
+        for profile in profile_compute(launch.runs[0], layout, device):
             reports.sample("compute", 0, layout=index, **profile._asdict())
     reports.sample("done", 0)
 

@@ -33,28 +33,36 @@ class RankProfile(NamedTuple):
     optimizer_s: tuple[float, ...]
 
 
-def profile_compute(spec: RunSpec, layout: Layout, device: torch.device) -> RankProfile | None:
-    """Steps of one layout whose collectives carry nothing, all ranks at once; None on all ranks alike if one cannot.
+def profile_compute(spec: RunSpec, layout: Layout, device: torch.device) -> tuple[RankProfile, ...]:
+    """Steps of one layout whose collectives carry nothing, all ranks at once.
 
-    On CPUs ranks still wait for each other at each collective, as those that share cores do for long. DDP's do not:
-    its all-reduces go on beside backward.
+    On CPUs once more with ranks that wait for each other at each collective, as those that share cores do for long. Not
+    of DDP: its all-reduces go on beside backward.
 
-    That is: where its model does not fit, or where it cannot be trained without its communication.
+    Empty, on all ranks alike, where its model does not fit or cannot be trained without its communication.
     """
     own = spec.model_copy(update={"layout": layout})
     if not _fits(own, device):
-        return None
+        return ()
     muted.register()
-    session, problem, waits = None, False, False
+    stand_ins = [muted.MUTED]
+    if device.type == "cpu" and layout.strategy != "ddp":
+        stand_ins.append(muted.WAITING)
+    found = [_profile_with(stand_in, own, device) for stand_in in stand_ins]
+    return tuple(one for one in found if one is not None)
+
+
+def _profile_with(stand_in: str, spec: RunSpec, device: torch.device) -> RankProfile | None:
+    """A session whose groups are of the backend ``stand_in``; None on all ranks if one of them fails."""
+    session, problem = None, False
     try:
-        waits = device.type == "cpu" and layout.strategy != "ddp"
-        axes, stand_in = get_strategy(layout.strategy).axes, muted.WAITING if waits else muted.MUTED
-        session = Session(own, device, "adamw", muted=axes, stand_in=stand_in)
-        session.step(session.batch(0), own.settings.max_grad_norm)
+        axes = get_strategy(spec.layout.strategy).axes
+        session = Session(spec, device, "adamw", muted=axes, stand_in=stand_in)
+        session.step(session.batch(0), spec.settings.max_grad_norm)
     except Exception:
         traceback.print_exc()
         problem = True
-    found = None if slowest(float(problem)) or session is None else _profile(session, waits)
+    found = None if slowest(float(problem)) or session is None else _profile(session, stand_in == muted.WAITING)
     if session is not None:
         session.close()
     return found

@@ -51,12 +51,14 @@ def test_every_axis_of_every_layout_is_timed_up_to_its_largest_message(rank_grou
                     assert fit.samples[-1].size_bytes >= largest
                     assert all(len(sample.time_s) == 7 and min(sample.time_s) > 0 for sample in fit.samples)
     assert calibration.workload == spec.workload
-    assert tuple(profile.layout for profile in calibration.compute) == layouts
+    ways = [(one, waits) for one in layouts for waits in (False, True)[: 1 if one.strategy == "ddp" else 2]]
+    assert [(profile.layout, profile.waits) for profile in calibration.compute] == ways
     for profile in calibration.compute:
         for rows in (profile.forward_s, profile.backward_s, profile.optimizer_s):
             assert [len(row) for row in rows] == [STEPS] * 4
             assert min(map(min, rows)) > 0
         time = calibrated_time(calibration, profile.layout, spec.workload, TORCH)
         assert time is not None
-        assert profile.waits == (profile.layout.strategy != "ddp")
-        assert 0 < time.compute_s <= profile.parts.forward + profile.parts.backward
+        assert time.compute_s > 0
+        if not profile.waits:
+            assert time.compute_s + time.optimizer_s >= profile.parts.step

@@ -87,6 +87,19 @@ def test_no_part_of_compute_is_below_zero() -> None:
     assert computed(2e-3, 4e-3) is None  # nothing was seen of it, which is not the same as nothing
 
 
+def test_a_step_computes_no_faster_than_one_without_waiting() -> None:
+    """9 tokens of 1 ms leave 25 ms of the 34 in which ranks waited; without waiting the step took 30, then 20."""
+    work = make_workload("tiny", 8, 32)
+    found = made(work, "fsdp:s4")
+    (waiting,) = (one.model_copy(update={"waits": True}) for one in found.compute)
+    left = compute_of(found.model_copy(update={"compute": (waiting,)}), layout("fsdp:s4"), work)
+    assert left is not None
+    for backward_s, longer in ((20e-3, True), (10e-3, False)):
+        free = waiting.model_copy(update={"waits": False, "forward_s": ((6e-3,),), "backward_s": ((backward_s,),)})
+        parts = compute_of(found.model_copy(update={"compute": (free, waiting)}), layout("fsdp:s4"), work)
+        assert parts == (pytest.approx((6e-3, backward_s, 4e-3)) if longer else left)
+
+
 def test_on_accelerators_compute_hides_half_of_itself() -> None:
     work = make_workload("tiny", 8, 32)
     time = predicted("fsdp:s4", made(work, "fsdp:s4", device="cuda"), work, HALF)
