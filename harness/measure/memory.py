@@ -7,6 +7,7 @@ storage was for is decided in hindsight (``harness.measure.ledger``).
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ COMMUNICATION: dict[str, Mark] = {
 COPY_IN = ("fsdp::all_gather_copy_in", "fsdp::chunk_cat")
 
 
+WAIT = "_c10d_functional::wait_tensor"
+LETTING_GO_S = 2e-3
+
 NO_NUMBER = 2**62  # nodes that accumulate gradients have the largest number there is
 
 
@@ -50,6 +54,7 @@ class LiveTensors(TorchDispatchMode):
         super().__init__()
         self.ledger = Ledger()
         self._device_type, self._before_op, self._local_type = device_type, before_op, local_type
+        self._gloo = device_type == "cpu" and local_type is Tensor
         self._names: dict[int, int] = {}
         self._finalizers: dict[int, weakref.finalize[Any, Any]] = {}
         for thing in gc.get_objects():
@@ -68,6 +73,10 @@ class LiveTensors(TorchDispatchMode):
         mark = COMMUNICATION.get(func.namespace)
         if mark is not None or func.name().startswith(COPY_IN):
             self.mark(tree_leaves((args, kwargs, result)), mark or "communication_buffers")
+        if func.name() == WAIT and self._gloo:
+            # gloo's thread says that a collective is done and then lets go of its tensors; it often loses its core
+            # between the two to the rank that it woke
+            time.sleep(LETTING_GO_S)
         return result
 
     def __enter__(self) -> LiveTensors:
