@@ -18,6 +18,7 @@ from harness.cli.compare import compare
 from harness.cli.doctor import doctor
 from harness.cli.explain import explain
 from harness.cli.export import benchmarks, export
+from harness.cli.group import WholeGroup
 from harness.cli.history import history
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
@@ -31,7 +32,7 @@ from harness.errors import MeshsweepError
 INTERRUPTED = 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=WholeGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="meshsweep")
 def cli() -> None:
     """Measure data-parallel layouts (DDP, FSDP, HSDP, TP and their products) on this cluster and choose one.

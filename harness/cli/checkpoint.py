@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.group import WholeGroup
 from harness.cli.options import json_option, results_option, sweep_folder
 from harness.cli.output import Output
 from harness.errors import UsageError
@@ -19,7 +20,7 @@ from harness.spec import SweepPlan
 FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 
 
-@click.group()
+@click.group(cls=WholeGroup)
 def checkpoint() -> None:
     """Checkpoint folders such as step1000-r2s4t1: a manifest with digests, safetensors files, no pickle."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.group import WholeGroup
 from harness.cli.machine import MachineOptions, files_option, gap_notes, given_topology, machine_options
 from harness.cli.options import json_option
 from harness.cli.output import Output
@@ -18,7 +19,7 @@ from harness.topology.model import Topology
 CONTRACT = "mesh.toml"
 
 
-@click.group()
+@click.group(cls=WholeGroup)
 def mesh() -> None:
     """The mesh contract: a small TOML file that every job checks on every rank at start-up."""
 

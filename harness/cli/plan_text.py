@@ -47,7 +47,6 @@ def forecast_text(found: Forecast) -> str:
 def _row(one: LayoutForecast, unit: Unit) -> dict[str, str]:
     time, memory = one.time, one.memory
     state = memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes
-    hidden = sum(time.communication_s.values()) - sum(time.exposed_s.values())
     return {
         "layout": one.label,
         "checkpointing": one.activation_checkpointing,
@@ -56,7 +55,7 @@ def _row(one: LayoutForecast, unit: Unit) -> dict[str, str]:
         "step s": f"{time.step_time_s:,.3f}",
         "compute s": f"{time.compute_s:,.3f}",
         "exposed s": " ".join(f"{axis} {seconds:,.3f}" for axis, seconds in time.exposed_s.items()) or "-",
-        "hidden s": f"{hidden:,.3f}",
+        "hidden s": f"{time.hidden_s:z,.3f}",
         f"peak {unit.name}": f"{memory.peak_bytes / unit.divisor:,.1f}",
         f"state {unit.name}": f"{state / unit.divisor:,.1f}",
         f"activations {unit.name}": f"{memory.activations_bytes / unit.divisor:,.1f}",

@@ -82,4 +82,6 @@ def score_text(found: Score) -> str:
 
 
 def _percent(value: float | None, *, sign: bool = False) -> str:
-    return "-" if value is None else f"{value:+.1%}" if sign else f"{value:.1%}"
+    from harness.compare.wording import signed
+
+    return "-" if value is None else f"{signed(100 * value)}%" if sign else f"{value:.1%}"

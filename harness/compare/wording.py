@@ -78,7 +78,11 @@ def rate(value: float) -> str:
     return f"{value:,.0f}" if 100 <= value < 1e12 else f"{value:.3g}"
 
 
+def signed(value: float, digits: int = 1) -> str:
+    """With a sign, which a zero has not: ``+3.1``, ``-0.2``, ``0.0``."""
+    text = f"{value:+.{digits}f}"
+    return text if text.strip("+-0.") else text[1:]
+
+
 def _number(value: float, digits: int) -> str:
-    if abs(value) >= 1e5:
-        return f"{value:.2g}"
-    return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0 turns -0.0 into 0.0
+    return f"{value:.2g}" if abs(value) >= 1e5 else f"{value:z.{digits}f}"

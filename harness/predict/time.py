@@ -32,6 +32,11 @@ class TimePrediction(Frozen):
     step_time_s: float
     tokens_per_s_per_rank: float
 
+    @property
+    def hidden_s(self) -> float:
+        """Communication that compute hides; taken axis by axis, so that where none is hidden it is 0 and no residue."""
+        return sum(total - self.exposed_s.get(axis, 0.0) for axis, total in self.communication_s.items())
+
 
 def predict_time(job: Job, device: Device, network: Network, software: Software) -> TimePrediction:
     """One optimizer step."""

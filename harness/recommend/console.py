@@ -50,7 +50,7 @@ def _table(found: Recommendation) -> str:
         **(_per_rank(found.choices[0].one) if len({c.world_size for c in found.choices}) > 1 else {}),
         "per M tokens": lambda c: money(c.cost_per_million_tokens[0]) if c.cost_per_million_tokens else None,
         "memory": lambda c: size_text(c.memory_bytes) if c.memory_bytes is not None else None,
-        "headroom": lambda c: f"{c.headroom:.0%}" if c.headroom is not None else None,
+        "headroom": lambda c: f"{c.headroom:z.0%}" if c.headroom is not None else None,
         "restore": lambda c: time_text(c.restore_s) if c.restore_s is not None else None,
         "behind the winner": _behind,
     }

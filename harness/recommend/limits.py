@@ -68,7 +68,7 @@ def time_text(value: float) -> str:
 CHECKS: Mapping[str, Check] = {
     "max-memory": Check("memory", lambda c, _: memory_bytes(c), lambda x, limit: x <= limit, size_text),
     "max-restore": Check("restore time", lambda c, _: _restore(c), lambda x, limit: x <= limit, time_text),
-    "min-headroom": Check("headroom", headroom, lambda x, limit: x >= limit, lambda x: f"{x:.1%}"),
+    "min-headroom": Check("headroom", headroom, lambda x, limit: x >= limit, lambda x: f"{x:z.1%}"),
 }
 
 

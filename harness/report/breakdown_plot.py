@@ -79,7 +79,7 @@ def draw_breakdown(comparison: Comparison) -> Figure | None:
         )
         ends |= {i: ends[i] + size for i, size in sizes.items()}
     shares = {i: c.breakdown.exposed_share for i, c in enumerate(cells) if c.breakdown}
-    write_values(axes, {i: (ends[i], f"{100 * share:.0f}% exposed") for i, share in shares.items()})
+    write_values(axes, {i: (ends[i], f"{100 * share:z.0f}% exposed") for i, share in shares.items()})
     axes.set_xlim(left=0)
     mark_missing(axes, [i for i in range(len(cells)) if i not in found])
     axes.set_xlabel(f"one step of the mean rank, {unit.name} (untimed steps with and without communication)")

@@ -45,4 +45,4 @@ def separate_thousands(axis: Axis) -> None:
     """Tick labels such as 12,000, as the values beside bars."""
     from matplotlib.ticker import FuncFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:z,.12g}"))

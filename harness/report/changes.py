@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from harness.compare.change import CellChange, Change, Effect, SweepChange, loss_text
-from harness.compare.wording import counted
+from harness.compare.wording import counted, signed
 from harness.report.tables import MISSING, markdown_rows
 from harness.report.units import plain, time_unit
 
@@ -107,8 +107,8 @@ def cell_text(cell: CellChange) -> str:
 
 def effect_text(effect: Effect) -> str:
     """A change of speed in percent with its 95% interval: ``-16.7% [-17.0, -16.4]``."""
-    ratio, low, high = (100 * (value - 1) + 0.0 for value in (effect.ratio, effect.low, effect.high))
-    return f"{ratio:+.1f}% [{low:+.1f}, {high:+.1f}]"
+    ratio, low, high = (signed(100 * (value - 1)) for value in (effect.ratio, effect.low, effect.high))
+    return f"{ratio}% [{low}, {high}]"
 
 
 def _table(change: SweepChange) -> tuple[list[str], list[list[str]]]:

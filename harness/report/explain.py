@@ -95,7 +95,7 @@ def _step(comparison: Comparison, cells: Sequence[CellResult]) -> list[str]:
     lines = []
     for cell, breakdown in known:
         parts = ", ".join(f"{name} {unit.text(value)}" for name, value in _named(breakdown).items())
-        shares = f"{breakdown.exposed_share:.0%} exposed, {breakdown.idle_share:.0%} waiting for slower ranks"
+        shares = f"{breakdown.exposed_share:z.0%} exposed, {breakdown.idle_share:.0%} waiting for slower ranks"
         lines.append(f"{cell.label}: {parts} of {_with_unit(unit, breakdown.step_time_s)}; {shares}")
     if len(known) == 2:
         one, other = (breakdown for _, breakdown in known)

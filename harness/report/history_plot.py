@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from harness.compare.wording import signed
 from harness.history.nights import CellTrend, History, LevelChange, stretches
 from harness.report.canvas import BLUE, FONT_SIZE, GREY, GRID, INK, ORANGE, new_figure
 from harness.report.history import heading
@@ -76,7 +77,7 @@ def _panel(axes: Axes, found: History, cell: CellTrend, points: dict[int, float]
             axes.hlines(sum(level) / len(level), start - 0.4, end - 0.6, color=INK, linewidth=1.4)
     for change in changes:
         axes.axvline(change.night - 0.5, color=ORANGE, linewidth=1.4)
-        text = f"{100 * (change.speed.ratio - 1):+.1f}%"
+        text = f"{signed(100 * (change.speed.ratio - 1))}%"
         axes.annotate(
             text,
             (change.night - 0.5, 1),

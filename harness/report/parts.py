@@ -38,7 +38,7 @@ def step_table(comparison: Comparison) -> PartsTable:
         (
             *(label, unit.text(breakdown.step_time_s)),
             *(unit.text(found[name]) if name in found else MISSING for name in names),
-            f"{100 * breakdown.exposed_share:.0f}",
+            f"{100 * breakdown.exposed_share:z.0f}",
         )
         for (label, breakdown), found in zip(known, parts, strict=True)
     ]

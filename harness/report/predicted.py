@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness.accelerators import find_accelerator
 from harness.compare import CellResult, Comparison
 from harness.compare.predicted import ordered
+from harness.compare.wording import signed
 from harness.layout import AXES
 from harness.predict.device import device_of, nominal_nic_gbit
 from harness.predict.job import job_of
@@ -48,7 +49,7 @@ def predicted_part(comparison: Comparison) -> Part | None:
             cell.label,
             number(predicted / unit.divisor),
             number(measured / unit.divisor),
-            f"{predicted / measured - 1:+.1%}",
+            f"{signed(100 * (predicted / measured - 1))}%",
         ]
         if timed:
             row += _step_row(steps[cell.label], cell, seconds.divisor)
@@ -71,7 +72,7 @@ def steps_part(comparison: Comparison) -> Part | None:
     rows = []
     for one in comparison.predicted:
         time = one.time
-        hidden = sum(time.communication_s.values()) - sum(time.exposed_s.values())
+        hidden = time.hidden_s
         figures = (time.compute_s, time.optimizer_s, *(time.exposed_s.get(axis) for axis in AXES), hidden)
         shown = [MISSING if figure is None else number(figure / unit.divisor) for figure in figures]
         rows.append((one.label, number(time.step_time_s / unit.divisor), *shown))
@@ -124,7 +125,7 @@ def _step_row(predicted: float | None, cell: CellResult, divisor: float) -> Sequ
     if predicted is None or cell.step_time is None:
         return (MISSING, MISSING, MISSING)
     measured = cell.step_time.median
-    return (number(predicted / divisor), number(measured / divisor), f"{predicted / measured - 1:+.0%}")
+    return (number(predicted / divisor), number(measured / divisor), f"{signed(100 * (predicted / measured - 1), 0)}%")
 
 
 def draw_predicted(comparison: Comparison) -> Figure | None:
@@ -139,7 +140,10 @@ def draw_predicted(comparison: Comparison) -> Figure | None:
     figure, (axes,) = cell_rows(cells)
     axes.barh(range(len(cells)), measured, height=0.5, color=BLUE, label="measured")
     axes.scatter(predicted, range(len(cells)), marker="D", color=ORANGE, edgecolor=INK, zorder=3, label="predicted")
-    ends = {at: (max(m, p), f"{p / m - 1:+.1%}") for at, (m, p) in enumerate(zip(measured, predicted, strict=True))}
+    ends = {
+        at: (max(m, p), f"{signed(100 * (p / m - 1))}%")
+        for at, (m, p) in enumerate(zip(measured, predicted, strict=True))
+    }
     write_values(axes, ends)
     axes.set_xlabel(f"peak memory of the fullest rank, {unit.name}")
     return finished(figure, axes, heading(comparison, "Predicted beside measured"))

@@ -62,5 +62,5 @@ def _wrong(race: RaceVerdict) -> Sequence[str]:
         lost = f"even then none of the stopped layouts reaches {best}; {savings.wrong_label} comes closest, at most "
         lost += f"{savings.wrong_ratio:.0%} of its speed"
     else:
-        lost = f"{savings.wrong_label} could then be {savings.wrong_ratio - 1:.1%} faster than {best}"
+        lost = f"{savings.wrong_label} could then be {savings.wrong_ratio - 1:z.1%} faster than {best}"
     return (f"The cost of being wrong: allow an error of only {SURE_ERROR:.1%}, and {lost}.",)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.compare import CellResult, Comparison
 from harness.compare.traffic import CellTraffic
+from harness.compare.wording import signed
 from harness.layout import AXES
 from harness.predict.proof import TOLERANCE
 from harness.report.page.tables import Head, Table
@@ -42,7 +43,7 @@ def traffic_notes(comparison: Comparison) -> tuple[str, ...]:
     proofs = [one.proof.ratio for one in found if one.proof is not None]
     notes = list(NOTES) if found else []
     if costs:
-        span = f"{100 * min(costs):+.0f}% to {100 * max(costs):+.0f}%"
+        span = f"{signed(100 * min(costs), 0)}% to {signed(100 * max(costs), 0)}%"
         notes.append(
             f"Counting is done in steps of its own, which take {span} against plain ones; timed steps have none."
         )

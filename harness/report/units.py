@@ -47,7 +47,7 @@ def number(value: float) -> str:
     if size >= 99.95:
         return f"{value:,.0f}"
     digits = 1 if size >= 9.995 else 2
-    return f"{value:.{digits}f}" if size >= 0.01 or value == 0 else f"{value:.2g}"
+    return f"{value:z.{digits}f}" if size >= 0.01 or value == 0 else f"{value:.2g}"
 
 
 def plain(text: str, most: int | None = None) -> str:

@@ -65,8 +65,9 @@ def _too_big(layout: Layout, workload: Workload, ranks: Ranks, topology: Topolog
     if need <= capacity * (1 + MARGIN):
         return None
     each = f"{sharing} ranks' peaks of together" if sharing > 1 else "a peak of"
+    over = need / capacity - 1
     reason = (
-        f"predicted {each} {need / GIB:,.1f} GiB a step, {need / capacity - 1:.0%} above the {capacity / GIB:,.1f} GiB "
+        f"predicted {each} {need / GIB:,.1f} GiB a step, {over:.0%} above the {capacity / GIB:,.1f} GiB "
         f"of {place} and beyond the margin of {MARGIN:.0%}; --no-prune runs it"
     )
     return Pruned(layout=layout, rule="predicted_memory", reason=reason)

@@ -154,6 +154,23 @@ def test_every_command_explains_itself_with_an_example(command: str, capsys: pyt
     assert f"meshsweep {command}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("group", [[], ["mesh"], ["checkpoint"]])
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_no_description_of_a_command_is_cut(
+    group: list[str], columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert _run([*group, "--help"]) == 0
+    text = capsys.readouterr().out
+    listed = " ".join(text.split("Commands:")[1].split())
+    commands = cli.commands[group[0]] if group else cli
+    assert isinstance(commands, click.Group)
+    for name, command in commands.commands.items():
+        sentence = (command.help or "").split(".\n")[0].split(". ")[0].split(".\n\n")[0]
+        assert f"{name} {' '.join(sentence.split())}".replace("- ", "-") in listed.replace("- ", "-")
+    assert "..." not in listed
+
+
 def test_every_command_has_json() -> None:
     groups = [c.commands.values() if isinstance(c, click.Group) else [c] for c in cli.commands.values()]
     leaves = [one for group in groups for one in group]
