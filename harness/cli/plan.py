@@ -104,8 +104,10 @@ def plan(
       meshsweep plan --model 70b --topology topo.txt --gpu h100-sxm --layouts hsdp,fsdp_tp --json
       meshsweep plan --model 8b --nodes 16 --gpus-per-node 8 --gpu h100-sxm --layouts hsdp:r16s8 --trace
     """
+    from harness.cli.plan_csv import forecast_csv
     from harness.cli.plan_machine import default_nodes, default_workload, make_machine
-    from harness.cli.plan_text import forecast_csv, forecast_text
+    from harness.cli.plan_settings import settings_of
+    from harness.cli.plan_text import band_lines, forecast_text, settings_line
     from harness.cli.traced import traced_text, with_traces
     from harness.forecast.calibrated import read_calibration
     from harness.forecast.predict import forecast
@@ -130,13 +132,17 @@ def plan(
     named = wanted.requests or default_requests(count)
     requests = with_order(_with_options(named, precision or ("fp32" if on_cpu else "bf16"), compiled), machine.order)
     workload = default_workload(calibration, wanted.model, wanted.batch, wanted.seq_len, count)
+    cluster = make_machine(topology, gpu, nic_gbit_per_s, storage_gb_per_s, bandwidth_file, calibration_file)
     found = forecast(
-        make_machine(topology, gpu, nic_gbit_per_s, storage_gb_per_s, bandwidth_file, calibration_file),
+        cluster,
         workload,
         requests,
         activation_checkpointing,  # type: ignore[arg-type]
         allow_cross_node_tp=allow_cross_node_tp,
     )
+    named_options = given(click.get_current_context())
+    chosen = settings_of(named_options, workload, requests, activation_checkpointing, cluster)
+    found = found.model_copy(update={"settings": tuple(chosen)})
     if plot is not None:
         from harness.report.forecast import draw_forecast
         from harness.report.picture_file import to_png
@@ -144,6 +150,8 @@ def plan(
 
         write_atomic(plot, to_png(draw_forecast(found)))
     click.echo(forecast_csv(found) if as_csv else forecast_text(found), err=as_json)
+    if as_csv:
+        click.echo("\n".join([settings_line(found), *band_lines(found)]), err=True)
     if traced:
         found = with_traces(found, every=bool(wanted.layout_texts))
         click.echo("\n" + traced_text(found), err=as_json or as_csv)
@@ -197,9 +205,9 @@ def _with_options(requests: tuple[LayoutRequest, ...], precision: str, compiled:
     """The requests with the command's precision and compilation, where they name none themselves."""
     changed = []
     for request in requests:
-        own = request.options.changed()
-        options = {"precision": own.get("precision", precision), "compile": own.get("compile", compiled)}
-        takes = get_strategy(request.strategy).options
+        own = request.options.model_fields_set  # a layout's text may name a default, such as precision=fp32
+        takes = set(get_strategy(request.strategy).options) - own
+        options = {"precision": precision, "compile": compiled}
         update = {name: value for name, value in options.items() if name in takes}
         changed.append(request.model_copy(update={"options": request.options.model_copy(update=update)}))
     return tuple(changed)

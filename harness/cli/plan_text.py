@@ -1,33 +1,43 @@
-"""A forecast as a table for a terminal and as CSV."""
+"""A forecast as tables for a terminal."""
 
 from __future__ import annotations
 
-import csv
-import io
+from collections.abc import Iterator, Sequence
 
 from tabulate import tabulate
 
 from harness.forecast.models import Forecast, LayoutForecast
+from harness.predict.error import MEMORY_MARGIN, TOLD_APART
 from harness.report.units import Unit, bytes_unit
 
 GIB = 2**30
 _SHOWN = 40
+_NAMED = 4
 
 
 def forecast_text(found: Forecast) -> str:
-    """Layouts best first, what was left out by rule, and every number's provenance."""
+    """Layouts best first, their memory, what was left out by rule, every number's provenance, what to try first."""
     work = found.workload
+    shown = found.layouts[:_SHOWN]
     unit = bytes_unit(min(one.memory.peak_bytes, GIB) for one in found.layouts)
     lines = [
         f"{work.model.name} ({work.model.param_count / 1e9:,.4g} B parameters), batch {work.global_batch} x "
         f"{work.seq_len} tokens, {found.nodes} x {found.gpus_per_node} {found.gpu}; predicted, nothing was run",
+        settings_line(found),
         "",
-        tabulate(
-            [_row(one, unit) for one in found.layouts[:_SHOWN]], headers="keys", disable_numparse=True, stralign="right"
-        ),
+        _table([_time_row(one) for one in shown]),
+        "step s = compute + optimizer + exposed; hidden communication costs nothing",
+        *_more(found),
+        *band_lines(found),
+        "",
+        _table([_memory_row(one, unit) for one in shown]),
+        f"peak = the seven columns before it, {unit.name} on the fullest rank at the moment named last",
+        *_more(found),
     ]
-    if len(found.layouts) > _SHOWN:
-        lines.append(f"and {len(found.layouts) - _SHOWN} more; --json and --csv show all")
+    if any(one.close for one in found.layouts):
+        lines.append(
+            f"close: within {MEMORY_MARGIN:.0%} of the limit, as far as a predicted peak may be off; measure it"
+        )
     misfits = [one for one in found.layouts if one.fits is False]
     lines += ["", *(f"does not fit: {one.label}: {one.why}" for one in misfits[:6])]
     if len(misfits) > 6:
@@ -39,66 +49,96 @@ def forecast_text(found: Forecast) -> str:
     sources = list(dict.fromkeys(number.source for number in found.numbers))
     lines += ["", *(f"{n.provenance}: {n.name} {n.value} [{sources.index(n.source) + 1}]" for n in found.numbers)]
     lines += [f"[{at}] {source}" for at, source in enumerate(sources, 1)]
-    if found.best is not None:
-        lines += ["", f"try first: {found.best.layout}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_advice(found)])
 
 
-def _row(one: LayoutForecast, unit: Unit) -> dict[str, str]:
-    time, memory = one.time, one.memory
-    state = memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes
+def settings_line(found: Forecast) -> str:
+    """What decides the answer besides the cluster: what the user gave, and what was left to whom."""
+    groups = {"given": [f"{one.name} {one.value}" for one in found.settings if one.given]}
+    for one in found.settings:
+        if not one.given:
+            groups.setdefault(one.origin, []).append(f"{one.name} {one.value} ({one.option})")
+    return "; ".join(f"{origin}: {', '.join(texts)}" for origin, texts in groups.items() if texts)
+
+
+def band_lines(found: Forecast) -> Iterator[str]:
+    """How far off speeds may be, and by what that is known."""
+    for band in dict.fromkeys(one.error for one in found.layouts):
+        labels = [one.label for one in found.layouts if one.error == band]
+        of = "" if len(labels) == len(found.layouts) else f" of {_named(labels)}"
+        if band is None:
+            yield f"range{of}: not known, no such prediction was ever held against a measurement"
+        else:
+            yield f"range{of}: at most {band.share:.0%} off, as were {band.basis}"
+    yield (
+        f"layouts that differ by under {TOLD_APART:.0%} are not told apart; of published pairs that differ by "
+        "more, 96% came in the right order (docs/prediction.md)"
+    )
+
+
+def _more(found: Forecast) -> list[str]:
+    left = len(found.layouts) - _SHOWN
+    return [f"and {left} more; --json and --csv show all"] if left > 0 else []
+
+
+def _advice(found: Forecast) -> list[str]:
+    best = found.best
+    if best is None:
+        return []
+    lines = ["", f"try first: {best.layout}"]
+    if best.close:
+        lines[-1] += f" ({best.why})"
+        roomy = next((one for one in found.layouts if one.fits and not one.close), None)
+        lines.append(f"the fastest that fits with room: {roomy.layout}" if roomy else "nothing fits with room")
+    if found.rivals:
+        lines.append(f"not told apart from it, so measure both: {_named([one.layout for one in found.rivals])}")
+    return lines
+
+
+def _named(labels: Sequence[str]) -> str:
+    more = len(labels) - _NAMED
+    return ", ".join(labels[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _table(rows: Sequence[dict[str, str]]) -> str:
+    align = ["left", *["right"] * (len(rows[0]) - 1)] if rows else None
+    return tabulate(rows, headers="keys", disable_numparse=True, colalign=align)
+
+
+def _time_row(one: LayoutForecast) -> dict[str, str]:
+    time, speeds = one.time, one.tokens_per_s_range
     return {
         "layout": one.label,
         "checkpointing": one.activation_checkpointing,
-        "fits": {True: "yes", False: "no", None: "?"}[one.fits],
+        "fits": one.fit_text,
         "tokens/s": f"{one.tokens_per_s:,.0f}",
+        "range": "?" if speeds is None else f"[{_rounded(speeds[0])}, {_rounded(speeds[1])}]",
         "step s": f"{time.step_time_s:,.3f}",
         "compute s": f"{time.compute_s:,.3f}",
-        "exposed s": " ".join(f"{axis} {seconds:,.3f}" for axis, seconds in time.exposed_s.items()) or "-",
+        "optimizer s": f"{time.optimizer_s:,.3f}",
+        "exposed s": " + ".join(f"{axis} {seconds:,.3f}" for axis, seconds in time.exposed_s.items()) or "-",
         "hidden s": f"{time.hidden_s:z,.3f}",
-        f"peak {unit.name}": f"{memory.peak_bytes / unit.divisor:,.1f}",
-        f"state {unit.name}": f"{state / unit.divisor:,.1f}",
-        f"activations {unit.name}": f"{memory.activations_bytes / unit.divisor:,.1f}",
         "cross-node": "-" if one.cross_node_share is None else f"{one.cross_node_share:.0%}",
-        f"checkpoint {unit.name}": f"{one.checkpoint.total_bytes / unit.divisor:,.1f}",
     }
 
 
-def forecast_csv(found: Forecast) -> str:
-    """One row a layout with every figure; bytes, seconds, tokens/s."""
-    axes = ("tp", "dp_shard", "dp_replicate")
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [
-            *("layout", "dp_replicate", "dp_shard", "tp", "micro_batch", "fits", "why", "tokens_per_s", "step_time_s"),
-            *("compute_s", "optimizer_s", *(f"exposed_{axis}_s" for axis in axes)),
-            *(f"communication_{axis}_s" for axis in axes),
-            *("peak_memory_bytes", "parameters_bytes", "gradients_bytes", "optimizer_bytes"),
-            *("activations_none_bytes", "activations_selective_bytes", "activations_full_bytes"),
-            *("unsharded_peak_bytes", "communication_buffers_bytes", "cross_node_share"),
-            *(f"{kind}_{axis}_bytes" for axis in axes for kind in ("algorithm", "ring", "cross_node")),
-            *("checkpoint_bytes", "checkpoint_files", "checkpoint_save_s", "checkpoint_restore_s"),
-        ]
-    )
-    for one in found.layouts:
-        time, memory, checkpoint = one.time, one.memory, one.checkpoint
-        traffic = {part.axis: part for part in one.traffic}
-        writer.writerow(
-            [
-                *(one.layout, one.dp_replicate, one.dp_shard, one.tp, one.micro_batch),
-                *({True: "yes", False: "no", None: ""}[one.fits], one.why, one.tokens_per_s, time.step_time_s),
-                *(time.compute_s, time.optimizer_s, *(time.exposed_s.get(axis) for axis in axes)),
-                *(time.communication_s.get(axis) for axis in axes),
-                *(memory.peak_bytes, memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes),
-                *memory.activations_by_mode_bytes.values(),
-                *(memory.unsharded_peak_bytes, memory.communication_buffers_bytes, one.cross_node_share),
-                *(
-                    getattr(traffic[axis], f"{kind}_bytes") if axis in traffic else None
-                    for axis in axes
-                    for kind in ("algorithm", "ring", "cross_node")
-                ),
-                *(checkpoint.total_bytes, checkpoint.files, checkpoint.save_time_s, checkpoint.restore_time_s),
-            ]
-        )
-    return out.getvalue().rstrip("\n")
+def _memory_row(one: LayoutForecast, unit: Unit) -> dict[str, str]:
+    peak, kept = one.memory.moments[0], one.checkpoint.total_bytes
+    parts = {
+        "parameters": peak.parameters_bytes,
+        "gradients": peak.gradients_bytes,
+        "optimizer": peak.optimizer_bytes,
+        "unsharded": peak.unsharded_bytes,
+        "activations": peak.activations_bytes,
+        "buffers": peak.buffers_bytes,
+        "other": peak.other_bytes,
+        f"peak {unit.name}": peak.total_bytes,
+    }
+    shown = {name: f"{size / unit.divisor:,.1f}" for name, size in parts.items()}
+    checkpoint = {f"checkpoint {unit.name}": f"{kept / unit.divisor:,.1f}"}
+    return {"layout": one.label, "fits": one.fit_text, **shown, "peak at": one.memory.peak_moment, **checkpoint}
+
+
+def _rounded(value: float) -> str:
+    """Three digits: a band is no sharper."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"

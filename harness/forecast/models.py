@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.base import Frozen
 from harness.predict.checkpoint import CheckpointPrediction
+from harness.predict.error import TOLD_APART, ErrorBand
 from harness.predict.memory import MemoryPrediction
 from harness.predict.software import Provenance
 from harness.predict.time import TimePrediction
@@ -17,6 +18,16 @@ class Number(Frozen):
     value: str
     provenance: Provenance
     source: str
+
+
+class Setting(Frozen):
+    """One choice that decides the answer; where the user did not give it, ``origin`` says whose it is."""
+
+    name: str
+    option: str
+    value: str
+    given: bool
+    origin: str = "default"
 
 
 class AxisTraffic(Frozen):
@@ -40,8 +51,10 @@ class AxisTraffic(Frozen):
 class LayoutForecast(Frozen):
     """One layout; ``label`` is its strategy and mesh.
 
-    ``fits`` is None where the device's memory is unknown; ``why`` gives the numbers. ``compute_measured``: whether a
-    calibration has its compute.
+    ``fits`` is None where the device's memory is unknown; ``why`` gives the numbers. ``close``: whether the peak is so
+    near to the limit that a usual error of prediction changes the answer. ``compute_measured``: whether a calibration
+    has its compute. ``error``: how far such predictions were off, and the (low, high) that follow of speed and step
+    time; None where none was ever compared.
     """
 
     layout: str
@@ -53,14 +66,23 @@ class LayoutForecast(Frozen):
     micro_batch: int
     memory: MemoryPrediction
     fits: bool | None
+    close: bool = False
     why: str
     traffic: tuple[AxisTraffic, ...]
     cross_node_share: float | None
     checkpoint: CheckpointPrediction
     time: TimePrediction
     tokens_per_s: float
+    tokens_per_s_range: tuple[float, float] | None = None
+    step_time_range_s: tuple[float, float] | None = None
+    error: ErrorBand | None = None
     compute_measured: bool = False
     placement: str
+
+    @property
+    def fit_text(self) -> str:
+        """``yes``, ``yes, close``, ``no, close``, ``no`` or ``?``."""
+        return {True: "yes", False: "no", None: "?"}[self.fits] + ", close" * self.close
 
 
 class TracedAxis(Frozen):
@@ -115,6 +137,7 @@ class Forecast(Frozen):
     nodes: int
     gpus_per_node: int
     gpu: str
+    settings: tuple[Setting, ...] = ()
     numbers: tuple[Number, ...]
     layouts: tuple[LayoutForecast, ...]
     left_out: tuple[LeftOut, ...]
@@ -129,3 +152,14 @@ class Forecast(Frozen):
     def best(self) -> LayoutForecast | None:
         """The fastest layout that fits, or may fit."""
         return next((one for one in self.layouts if one.fits is not False), None)
+
+    @property
+    def rivals(self) -> tuple[LayoutForecast, ...]:
+        """What fits beside the best and is predicted so nearly as fast that measurement must tell."""
+        best = self.best
+        if best is None:
+            return ()
+        least = best.tokens_per_s / (1 + TOLD_APART)
+        return tuple(
+            one for one in self.layouts if one is not best and one.fits is not False and one.tokens_per_s >= least
+        )

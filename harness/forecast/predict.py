@@ -17,12 +17,14 @@ from harness.predict.calibrated import Cluster, calibrated_time
 from harness.predict.checkpoint import predict_checkpoint
 from harness.predict.collectives import step_collectives
 from harness.predict.device import CPU, Device, slowed
+from harness.predict.error import MEMORY_MARGIN, ErrorBand, time_band
 from harness.predict.job import job_of
 from harness.predict.memory import MemoryPrediction, predict_memory
 from harness.predict.network import Network
 from harness.predict.software import Software
 from harness.predict.time import TimePrediction, predict_time
 from harness.topology.model import Topology
+from harness.topology.speed import rate
 from harness.traffic import Collective
 from harness.workload import Workload
 
@@ -42,6 +44,14 @@ class Machine(NamedTuple):
     software: Software
     storage_bytes_per_s: float | None = None
     calibration: Calibration | None = None
+
+
+class Timed(NamedTuple):
+    """A predicted step, whether its compute was measured, and how far such predictions were off."""
+
+    time: TimePrediction
+    compute_measured: bool
+    error: ErrorBand | None
 
 
 def forecast(
@@ -89,11 +99,12 @@ def _layout(
     layout: Layout, placement: Placement, workload: Workload, machine: Machine, checkpointing: Choice
 ) -> LayoutForecast:
     chosen, memory = _checkpointed(layout, workload, machine, checkpointing)
-    fits, why = _fits(memory, machine.device)
+    fits, close, why = _fits(memory, machine.device)
     gpus_per_node = max(machine.topology.devices_per_node)
-    time, measured = _time(chosen, workload, machine, gpus_per_node)
+    time, measured, band = _time(chosen, workload, machine, gpus_per_node)
     traffic = _traffic(step_collectives(chosen, workload), placement, gpus_per_node)
     sent = sum(one.ring_bytes for one in traffic)
+    speed = workload.tokens_per_step / time.step_time_s
     mesh = chosen.mesh
     return LayoutForecast(
         layout=chosen.text,
@@ -105,12 +116,16 @@ def _layout(
         micro_batch=workload.global_batch // mesh.dp,
         memory=memory,
         fits=fits,
+        close=close,
         why=why,
         traffic=traffic,
         cross_node_share=sum(one.cross_node_bytes for one in traffic) / sent if sent else None,
         checkpoint=predict_checkpoint(chosen, workload, machine.storage_bytes_per_s),
         time=time,
-        tokens_per_s=workload.tokens_per_step / time.step_time_s,
+        tokens_per_s=speed,
+        tokens_per_s_range=band.of_speed(speed) if band else None,
+        step_time_range_s=band.of_time(time.step_time_s) if band else None,
+        error=band,
         compute_measured=measured,
         placement=placement.remark,
     )
@@ -125,22 +140,28 @@ def _calibrated(machine: Machine) -> tuple[Machine, float | None]:
     return (machine, None) if factor is None else (machine._replace(device=slowed(machine.device, factor)), factor)
 
 
-def _time(layout: Layout, workload: Workload, machine: Machine, gpus_per_node: int) -> tuple[TimePrediction, bool]:
-    """One step, and whether its compute was measured."""
-    if machine.calibration is not None:
+def _time(layout: Layout, workload: Workload, machine: Machine, gpus_per_node: int) -> Timed:
+    """One step; of a calibration where that has the layout's compute."""
+    calibration, precision = machine.calibration, layout.options.precision
+    if calibration is not None:
         cluster = Cluster(machine.network, gpus_per_node)
-        found = calibrated_time(machine.calibration, layout, workload, machine.software, cluster)
+        found = calibrated_time(calibration, layout, workload, machine.software, cluster)
         if found is not None:
-            return found, True
+            whole = calibrated_time(calibration, layout, workload, machine.software) is not None
+            return Timed(found, True, time_band(machine.device, precision, calibrated=True, profiled=whole))
     job = job_of(layout, workload, gpus_per_node)
-    return predict_time(job, machine.device, machine.network, machine.software), False
+    scaled = calibration is not None and bool(calibration.compute)
+    band = time_band(machine.device, precision, calibrated=scaled, profiled=False)
+    return Timed(predict_time(job, machine.device, machine.network, machine.software), False, band)
 
 
 def _checkpointed(
     layout: Layout, workload: Workload, machine: Machine, choice: Choice
 ) -> tuple[Layout, MemoryPrediction]:
-    """The layout with activation checkpointing as chosen, and its memory."""
+    """The layout with activation checkpointing as its own text says, else as chosen, and its memory."""
     kernels: Kernels = "cpu" if machine.calibration is not None and machine.calibration.device == "cpu" else "cuda"
+    if "activation_checkpointing" in layout.options.model_fields_set:
+        choice = layout.options.activation_checkpointing
     if choice != "auto":
         chosen = _with_mode(layout, choice)
         return chosen, predict_memory(chosen, workload, kernels=kernels)
@@ -157,13 +178,17 @@ def _with_mode(layout: Layout, mode: Checkpointing) -> Layout:
     return layout.model_copy(update={"options": options})
 
 
-def _fits(memory: MemoryPrediction, device: Device) -> tuple[bool | None, str]:
+def _fits(memory: MemoryPrediction, device: Device) -> tuple[bool | None, bool, str]:
+    """Whether it fits, whether that is close, and the numbers."""
     peak = memory.peak_bytes / GIB
     if device.memory_bytes is None:
-        return None, f"{peak:,.1f} GiB at {memory.peak_moment}; memory of {device.name} is unknown"
+        return None, False, f"{peak:,.1f} GiB at {memory.peak_moment}; memory of {device.name} is unknown"
     room = device.memory_bytes * USABLE / GIB
     compared = "fits in" if peak <= room else "is more than"
-    return peak <= room, f"{peak:,.1f} GiB at {memory.peak_moment} {compared} {room:,.1f} GiB ({USABLE:.0%} usable)"
+    close = abs(peak / room - 1) <= MEMORY_MARGIN
+    near = f", closer than the {MEMORY_MARGIN:.0%} that a prediction may be off" if close else ""
+    why = f"{peak:,.1f} GiB at {memory.peak_moment} {compared} {room:,.1f} GiB ({USABLE:.0%} usable){near}"
+    return peak <= room, close, why
 
 
 def _traffic(collectives: Iterable[Collective], placement: Placement, gpus_per_node: int) -> tuple[AxisTraffic, ...]:
@@ -240,13 +265,13 @@ def _numbers(machine: Machine) -> Iterable[Number]:
     )
     yield Number(
         name="links inside a node",
-        value="unknown, 1 GB/s taken" if network.link is None else f"{network.link / 1e9:,.0f} GB/s a device",
+        value="unknown, 1 GB/s taken" if network.link is None else f"{rate(network.link)} a device",
         provenance="nominal",
         source=device.source,
     )
     yield Number(
         name="links between nodes",
-        value="unknown, 1 GB/s taken" if network.nic is None else f"{network.nic / 1e9:,.1f} GB/s a device",
+        value="unknown, 1 GB/s taken" if network.nic is None else f"{rate(network.nic)} a device",
         provenance=network.provenance,
         source=network.source,
     )

@@ -38,7 +38,12 @@ def _times(axes: Axes, rows: tuple[LayoutForecast, ...]) -> None:
         widths = [_part(one, part) for one in rows]
         axes.barh(range(len(rows)), widths, left=left, color=colour, label=part)
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    axes.set_xlabel("step time, s (less is better)")
+    for at, one in enumerate(rows):
+        if one.step_time_range_s is not None:
+            low, high = one.step_time_range_s
+            step = one.time.step_time_s
+            axes.errorbar(step, at, xerr=[[step - low], [high - step]], color=INK, linewidth=0.9, capsize=2)
+    axes.set_xlabel("step time and its error band, s (less is better)")
     axes.grid(axis="x", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -59,7 +64,9 @@ def _memory(axes: Axes, rows: tuple[LayoutForecast, ...]) -> None:
     colours = [GREY if one.fits is False else BLUE for one in rows]
     axes.barh(range(len(rows)), peaks, color=colours)
     for at, (one, peak) in enumerate(zip(rows, peaks, strict=True)):
-        note = " does not fit" if one.fits is False else ""
+        note = (
+            {True: " close", False: ""}[one.close] if one.fits is not False else " does not fit" + ", close" * one.close
+        )
         axes.text(peak, at, f" {peak:,.1f}{note}", va="center", fontsize=7, color=INK)
     axes.set_xlim(right=max(peaks, default=1.0) * 1.5)
     axes.set_xlabel("peak memory, GiB")

@@ -9,12 +9,13 @@ from statistics import median
 from typing import Literal
 
 from harness.base import Frozen
+from harness.predict.error import TOLD_APART
 from harness.predict.jobmemory import predict_job_memory
 from harness.predict.time import predict_time
 from harness.score.published import FAMILIES, MASTER_COPY, is_calibration
 from harness.score.table import Left, Row
 
-SEPARATED = 1.10  # two layouts differ where one is faster by more than this
+SEPARATED = 1 + TOLD_APART  # two layouts differ where one is faster by more than this
 FIT_MARGIN = 0.94  # of the device's memory that a job can allocate; driver, context and NCCL hold the rest
 SPLIT_RULE = (
     "calibration: the rows listed in harness/score/published.py; evaluation: all others; the form of the model was "

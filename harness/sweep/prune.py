@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.errors import MeshsweepError
 from harness.failure import OUT_OF_MEMORY
 from harness.layout import Layout
+from harness.predict.error import MEMORY_MARGIN
 from harness.predict.memory import predict_memory
 from harness.record import RunRecord
 from harness.spec import Pruned, Ranks
@@ -15,7 +16,6 @@ from harness.store import SweepStore, sweeps
 from harness.topology.model import Node, Topology
 from harness.workload import Workload
 
-MARGIN = 0.10  # a prediction may be this much too high before it prunes what would have fitted
 GIB = 2**30
 # Options whose values need ever more memory from left to right, all else equal.
 _RISING: dict[str, tuple[object, ...]] = {
@@ -62,13 +62,13 @@ def _too_big(layout: Layout, workload: Workload, ranks: Ranks, topology: Topolog
         return None
     capacity, sharing, place = memory
     need = sharing * predict_memory(layout, workload, kernels="cpu" if ranks.device == "cpu" else "cuda").peak_bytes
-    if need <= capacity * (1 + MARGIN):
+    if need <= capacity * (1 + MEMORY_MARGIN):
         return None
     each = f"{sharing} ranks' peaks of together" if sharing > 1 else "a peak of"
     over = need / capacity - 1
     reason = (
         f"predicted {each} {need / GIB:,.1f} GiB a step, {over:.0%} above the {capacity / GIB:,.1f} GiB "
-        f"of {place} and beyond the margin of {MARGIN:.0%}; --no-prune runs it"
+        f"of {place} and beyond the margin of {MEMORY_MARGIN:.0%}; --no-prune runs it"
     )
     return Pruned(layout=layout, rule="predicted_memory", reason=reason)
 

@@ -75,6 +75,15 @@ def test_modes_of_checkpointing_can_be_fixed() -> None:
     assert "activation_checkpointing" not in rows[0]["layout"]
 
 
+def test_what_a_layout_names_itself_is_kept_also_where_it_is_a_default() -> None:
+    own = "fsdp:s128+precision=fp32+activation_checkpointing=none"
+    rows = list(csv.DictReader(io.StringIO(run(*COMMAND, "--layouts", f"{own},hsdp:r2s64", "--csv")[0])))
+    assert {row["layout"] for row in rows} == {
+        "fsdp:s128",
+        "hsdp:r2s64+precision=bf16+activation_checkpointing=full",
+    }
+
+
 def test_a_measured_group_replaces_the_nominal_network(tmp_path: Path) -> None:
     fit: Form = {"latency_s": 5.0, "bandwidth_bytes_per_s": 1e9, "max_relative_error": 0.0}
     fit["samples"] = [{"size_bytes": 1024, "time_s": [5.0]}]
