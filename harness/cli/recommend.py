@@ -15,9 +15,8 @@ from harness.cli.values import Positive
 from harness.errors import StoreError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
-    from harness.layout import Layout
     from harness.recommend import Limits, Measured
-    from harness.spec import SweepPlan
+    from harness.recommend.export import Target
 
 KINDS = ("torchrun", "torchtitan", "torchtitan-toml", "accelerate", "deepspeed", "megatron", "vllm")
 
@@ -80,7 +79,9 @@ def recommend(
       meshsweep recommend --export torchrun --export accelerate=fsdp.yaml
     """
     from harness.recommend import make_objective, recommend_of
+    from harness.recommend.cautions import cautions
     from harness.recommend.console import render
+    from harness.recommend.export import Target
 
     wanted = make_objective(objective, weights, price)
     limits = _limits(max_memory, max_restore, min_headroom)
@@ -88,13 +89,16 @@ def recommend(
     measured = _measured([sweep_folder(results, sweep) for sweep in sweeps or (None,)])
     found = recommend_of(measured, wanted, limits)
     click.echo(render(found), err=as_json)
+    doubts: tuple[str, ...] = ()
     if found.winner is None:
         files = {}
     else:
         plan = next(one.plan for one in measured if one.name == found.winner.sweeps[0])
-        _write(files, found.winner.layout, plan, as_json)
+        doubts = cautions(found, plan)
+        _write(files, Target(found.winner.layout, plan, doubts), as_json)
     if as_json:
-        document = {**found.model_dump(mode="json"), "exports": {kind: str(path) for kind, path in files.items()}}
+        written = {kind: str(path) for kind, path in files.items()}
+        document = {**found.model_dump(mode="json"), "exports": written, "cautions": doubts}
         click.echo(json.dumps(document, indent=1))
     return 0 if found.winner else 1
 
@@ -155,12 +159,12 @@ def _files(texts: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def _write(files: Mapping[str, Path], layout: Layout, plan: SweepPlan, as_json: bool) -> None:
-    """Write all files or none."""
-    from harness.recommend.export import Target, export
+def _write(files: Mapping[str, Path], target: Target, as_json: bool) -> None:
+    """Write all files or none; say on stderr why they may be wrong for the user's training."""
+    from harness.recommend.export import export
     from harness.store import write_atomic
 
-    made = {kind: export(kind, Target(layout, plan)) for kind in files}
+    made = {kind: export(kind, target) for kind in files}
     written: list[Path] = []
     try:
         for kind, path in files.items():
@@ -174,3 +178,5 @@ def _write(files: Mapping[str, Path], layout: Layout, plan: SweepPlan, as_json: 
         click.echo(f"\n{kind}: {path}", err=as_json)
         for lost in made[kind].lost:
             click.echo(f"  not expressed: {lost}", err=as_json)
+    if files and target.caution:
+        click.echo(f"\nwarning: {target.caution.removeprefix('CAUTION: ')}", err=True)

@@ -53,6 +53,32 @@ def test_every_layout_gives_a_file_or_a_reason(kind: str, text: str) -> None:
         assert lost in file.text
 
 
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_a_file_from_a_toy_says_so_in_one_line(kind: str) -> None:
+    """Also where a name would end the comment or the string that it stands in."""
+    made = target("fsdp:s8")
+    cautious = made._replace(cautions=("measured with a model of 0.1 M parameters (a\n'\"b)", "measured on CPU ranks"))
+    text = export(kind, cautious).text
+    (line,) = [line for line in text.splitlines() if "CAUTION" in line]
+    assert "model of 0.1 M parameters (a   b); measured on CPU ranks. Measure your own model" in line
+    before = export(kind, made).text
+    assert "CAUTION" not in before
+    if kind == "deepspeed":
+        assert {k: v for k, v in json.loads(text).items() if k != "_caution"} == json.loads(before)
+    else:
+        assert [one for one in text.splitlines() if one != line] == before.splitlines()
+        assert line.startswith("# ") or kind == "torchrun"
+    if kind == "torchrun":
+        assert "CAUTION" in (ast.get_docstring(ast.parse(text)) or "")
+
+
+def test_the_order_of_axes_is_explained() -> None:
+    text = export("torchrun", target("hsdp_tp:r2s2t2")).text
+    line = "# outermost first: tp communicates most and takes neighbouring ranks, dp_replicate may span nodes"
+    assert f"    {line}\n    return init_device_mesh" in text
+    assert "outermost first:" not in export("torchrun", target("fsdp:s8")).text  # one axis, one order
+
+
 def test_torchtitan_sections_say_the_same_in_python_and_toml() -> None:
     found = tomllib.loads(export("torchtitan-toml", target("hsdp_tp:r2s2t2+precision=bf16")).text)
     assert found["parallelism"] == {
@@ -182,6 +208,11 @@ def test_the_command_writes_the_winner_and_overwrites_nothing(
     assert document["choices"][0]["label"] == "fsdp s4"
     assert document["exports"] == {"deepspeed": "deepspeed.json", "torchtitan-toml": "a.toml"}
     assert captured.err.startswith("Train with fsdp s4: 10,000 tokens/s [")
+    assert document["cautions"] == ["measured with a model of 0.164 M parameters (tiny)", "measured on CPU ranks"]
+    assert (
+        captured.err.count("\nwarning: measured with a model of 0.164 M parameters (tiny); measured on CPU ranks.") == 1
+    )
+    assert "CAUTION" in (tmp_path / "a.toml").read_text()
     assert json.loads((tmp_path / "deepspeed.json").read_text())["zero_optimization"] == {"stage": 3}
     assert _run(["recommend", "--export", "deepspeed"]) == 2
     assert "deepspeed.json exists; move it away" in capsys.readouterr().err

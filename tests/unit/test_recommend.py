@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.recommend import Limits, Recommendation, make_objective, recommend
+from harness.recommend.cautions import cautions
 from harness.recommend.console import render
 from harness.recommend.quantities import parse_share, parse_size, parse_time
 from harness.record import RunRecord
@@ -206,3 +207,29 @@ def test_times_and_shares() -> None:
 def test_wrong_use_is_explained(call: Any, arguments: Sequence[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("plan", "rounds", "expected"),
+    [
+        ({"cuda": True, "model": "8b"}, 3, ()),
+        ({"cuda": True, "model": "8b"}, 1, ("measured in one round, which tells no layouts apart",)),
+        ({"cuda": True}, 3, ("measured with a model of 0.164 M parameters (tiny)",)),
+        ({"model": "8b"}, 3, ("measured on CPU ranks",)),
+    ],
+)
+def test_what_cautions_against_taking_the_answer_over(
+    plan: dict[str, Any], rounds: int, expected: tuple[str, ...]
+) -> None:
+    made, records = sweep(rounds=rounds, **plan)
+    assert cautions(recommend(made, records, SPEED), made) == expected
+
+
+def test_a_winner_that_is_not_told_apart_or_has_no_rival_says_so() -> None:
+    made, records = sweep(cuda=True, model="8b")
+    alone = recommend(made, records, SPEED, Limits(max_memory_bytes=150 * MIB))
+    assert cautions(alone, made) == ("compared with no other layout that may be chosen",)
+    once = recommend(made, records, make_objective("restore"))
+    assert cautions(once, made) == ("chosen by figures that were measured once each",)
+    level = make_records(made, dict.fromkeys(TIMES, 0.1))
+    assert cautions(recommend(made, level, SPEED), made) == ("not told apart from hsdp r2s2 and fsdp s4",)

@@ -46,7 +46,7 @@ def as_yaml(target: Target) -> File:
         lost.append("sequence or loss parallel: the model's own tp plan decides")
     if target.nodes > 1:
         lost.append("machine_rank and main_process_ip of each node: give them to `accelerate launch`")
-    head = comments([f"{target.title}.", "accelerate launch --config_file THIS_FILE train.py", *lost_lines(lost)])
+    head = comments([*target.head, "accelerate launch --config_file THIS_FILE train.py", *lost_lines(lost)])
     return File(head + _yaml(values), tuple(lost))
 
 

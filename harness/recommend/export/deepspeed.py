@@ -45,4 +45,6 @@ def as_json(target: Target) -> File:
     }
     if mesh.tp > 1:
         values["tensor_parallel"] = {"autotp_size": mesh.tp}
+    if target.caution:
+        values = {"_caution": target.caution, **values}  # DeepSpeed reads the keys that it knows
     return File(json.dumps(values, indent=2) + "\n", tuple(lost))

@@ -44,7 +44,7 @@ def as_flags(target: Target) -> File:
     if options.compile:
         lost.append("torch.compile")
     start = "torchrun ... pretrain_gpt.py $(grep -v '^#' THIS_FILE) ..."
-    head = comments([f"{target.title}.", start, *_connections(target), *lost_lines(lost)])
+    head = comments([*target.head, start, *_connections(target), *lost_lines(lost)])
     return File(head + "\n".join(flags) + "\n", tuple(lost))
 
 

@@ -11,10 +11,11 @@ from harness.spec import SweepPlan
 
 
 class Target(NamedTuple):
-    """A layout and the plan that it was measured in."""
+    """A layout and the plan that it was measured in; ``cautions``: why it may be the wrong one elsewhere."""
 
     layout: Layout
     plan: SweepPlan
+    cautions: tuple[str, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
@@ -46,8 +47,19 @@ class Target(NamedTuple):
     @property
     def title(self) -> str:
         """``hsdp r2s4, measured in sweep NAME`` as one line without a quote or a line break."""
-        name = "".join(c if c.isprintable() and c not in "\"'\\" else " " for c in self.plan.name)
-        return f"{self.layout.label}, measured by meshsweep in sweep {name}"
+        return f"{self.layout.label}, measured by meshsweep in sweep {_plain(self.plan.name)}"
+
+    @property
+    def caution(self) -> str | None:
+        """One line of all cautions, without a quote or a line break."""
+        if not self.cautions:
+            return None
+        return _plain(f"CAUTION: {'; '.join(self.cautions)}. Measure your own model on your own cluster before use.")
+
+    @property
+    def head(self) -> list[str]:
+        """The first lines of a file."""
+        return [f"{self.title}.", *([self.caution] if self.caution else [])]
 
 
 class File(NamedTuple):
@@ -55,6 +67,10 @@ class File(NamedTuple):
 
     text: str
     lost: tuple[str, ...] = ()
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() and c not in "\"'\\" else " " for c in text)
 
 
 def comments(lines: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from harness.layout.order import strides
 from harness.recommend.export.target import File, Target
 
 _SCRIPT = '''\
-"""{title}.
+"""{title}
 
 {launch}
 
@@ -61,7 +61,7 @@ def as_script(target: Target) -> File:
     shape = tuple(size for _, size in axes)
     imports, body, lost = _wrappers(target, names)
     text = _SCRIPT.format(
-        title=target.title,
+        title="\n".join(target.head),
         launch=_launch(target),
         imports="\n".join(imports) + "\n",
         mesh_text=" x ".join(f"{axis} {size}" for axis, size in axes) + ", outermost first.",
@@ -83,7 +83,7 @@ def _launch(target: Target) -> str:
 
 def _make_mesh(target: Target, names: tuple[str, ...], shape: tuple[int, ...]) -> str:
     if "order" not in target.options.changed():
-        return f"    return init_device_mesh(device_type, {shape}, mesh_dim_names={names})\n"
+        return f"{_why(names)}    return init_device_mesh(device_type, {shape}, mesh_dim_names={names})\n"
     step = strides(target.mesh, target.options.order)
     steps = tuple(step[name] for name in names)
     return (
@@ -91,6 +91,15 @@ def _make_mesh(target: Target, names: tuple[str, ...], shape: tuple[int, ...]) -
         f"    ranks = torch.arange({target.mesh.world_size}).as_strided({shape}, {steps})\n"
         f"    return DeviceMesh(device_type, ranks, mesh_dim_names={names})\n"
     )
+
+
+def _why(names: tuple[str, ...]) -> str:
+    """Why the axes stand in this order; nothing to say of one axis."""
+    if len(names) == 1:
+        return ""
+    first, last = names[0], names[-1]
+    text = f"outermost first: {last} communicates most and takes neighbouring ranks, {first} may span nodes"
+    return f"    # {text}\n"
 
 
 def _wrappers(target: Target, names: tuple[str, ...]) -> tuple[list[str], list[str], tuple[str, ...]]:

@@ -64,7 +64,7 @@ def as_python(target: Target) -> File:
     body = "\n".join(f"    {line}" for line in lines)
     head = comments(
         [
-            f"{target.title}.",
+            *target.head,
             "Derive a configuration from one of torchtitan's own:",
             "    def my_run():",
             "        return layout(llama3_8b())",
@@ -83,7 +83,7 @@ def as_toml(target: Target) -> File:
     """Sections for a job file."""
     sections, lost = fields(target)
     sections["activation_checkpoint"] = {"mode": target.options.activation_checkpointing}
-    lines = [comments([f"{target.title}.", "For torchtitan before the Python configurations.", *lost_lines(lost)])]
+    lines = [comments([*target.head, "For torchtitan before the Python configurations.", *lost_lines(lost)])]
     for section, found in sections.items():
         lines += [f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in found.items()), ""]
     return File("\n".join(lines), lost)

@@ -10,7 +10,7 @@ def as_command(target: Target) -> File:
     dtype = "bfloat16" if target.options.precision == "bf16" else "float32"
     head = comments(
         [
-            f"{target.title}.",
+            *target.head,
             "tensor-parallel-size is the mesh's tp: the same matrices are split, so weights load shard by shard.",
             "Training precision decided dtype; serving in bfloat16 needs half the memory of float32.",
         ]
