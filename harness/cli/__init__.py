@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from harness.cli.group import WholeGroup
 from harness.cli.history import history
 from harness.cli.mesh import mesh
 from harness.cli.nightly import nightly
+from harness.cli.output import Watched
 from harness.cli.plan import plan
 from harness.cli.recommend import recommend
 from harness.cli.run import cancel, resume, run
@@ -62,32 +64,39 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(argv: Sequence[str] | None) -> int:
     as_json = "--json" in (sys.argv[1:] if argv is None else argv)
+    out = Watched(sys.stdout)
+    with contextlib.redirect_stdout(out):  # type: ignore[type-var]
+        code, error = _outcome(argv)
+    # with --json the result's place is taken by the error; not once a part of the result stands there
+    if error is not None and as_json and not out.begun:
+        click.echo(json.dumps({"error": {**error, "exit_code": code}}, indent=1))
+    return code
+
+
+def _outcome(argv: Sequence[str] | None) -> tuple[int, dict[str, str] | None]:
+    """The exit code, and type and message of what went wrong, which stands on stderr too."""
     try:
-        return cli.main(args=argv, prog_name="meshsweep", standalone_mode=False) or 0
+        return cli.main(args=argv, prog_name="meshsweep", standalone_mode=False) or 0, None
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
-        return 0
+        return 0, None
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "meshsweep"
-        return _failed(f"{error.format_message().rstrip('.')}; see '{command} --help'", error, 2, as_json)
+        return _failed(f"{error.format_message().rstrip('.')}; see '{command} --help'", error, 2)
     except MeshsweepError as error:
-        return _failed(str(error), error, error.exit_code, as_json)
+        return _failed(str(error), error, error.exit_code)
     except BrokenPipeError:
         # whoever read our output has gone; leave stdout alone, or the interpreter complains at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 1, None
     except OSError as error:
-        return _failed(f"{error}; free space, or check the path and its permissions", error, 2, as_json)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("meshsweep: interrupted; what was measured is kept, 'meshsweep resume' runs the rest", err=True)
-        return INTERRUPTED
+        return _failed(f"{error}; free space, or check the path and its permissions", error, 2)
+    except (KeyboardInterrupt, click.Abort) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error
+        return _failed(str(cause) or "interrupted", KeyboardInterrupt(), INTERRUPTED)
 
 
-def _failed(message: str, error: Exception, code: int, as_json: bool) -> int:
-    """The error as one line, and with --json as an object on stdout too, in place of the result."""
+def _failed(message: str, error: BaseException, code: int) -> tuple[int, dict[str, str]]:
     click.echo(f"meshsweep: {message}", err=True)
-    if as_json:
-        found = {"type": type(error).__name__, "message": message, "exit_code": code}
-        click.echo(json.dumps({"error": found}, indent=1))
-    return code
+    return code, {"type": type(error).__name__, "message": message}

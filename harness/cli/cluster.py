@@ -230,7 +230,9 @@ def detach(name: str, results: Path, arguments: Sequence[str]) -> Path:
         raise StoreError(f"sweep {name} exists in {results}; choose another --name or use 'meshsweep resume'")
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / DETACHED_LOG
-    command = [sys.executable, "-m", "harness.cli", *(one for one in arguments if one != "--detach"), "--name", name]
+    named = any(one == "--name" or one.startswith("--name=") for one in arguments)
+    command = [sys.executable, "-m", "harness.cli", *(one for one in arguments if one != "--detach")]
+    command += [] if named else ["--name", name]
     # it inherits the lock with its output
     with _held(log) as file:
         subprocess.Popen(

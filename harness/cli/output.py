@@ -1,14 +1,29 @@
-"""The type of every option that names a file or folder to write: it never lies where measured data is."""
+"""Where output goes: standard output, and the type of every option that names a file or folder to write."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
 from harness.errors import UsageError
 
 REPORT = "report"  # the part of a sweep's folder that is derived, so that it may be written anew
+
+
+class Watched:
+    """A stream that knows whether anything was written to it, be it only in part."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.begun = stream, False
+
+    def write(self, text: str) -> int:
+        self.begun = self.begun or bool(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Output(click.Path):

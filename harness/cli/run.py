@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,6 +27,7 @@ from harness.cli.cluster import (
 )
 from harness.cli.machine import MachineOptions, device_options
 from harness.cli.options import (
+    RESULTS,
     Work,
     WorkOptions,
     cross_node_tp_option,
@@ -127,7 +130,8 @@ def run(
             return _show_probe(results / name, slurm, as_json)
         if cluster["detach"]:
             return _detached(name, results, as_json)
-        topology, slurm = probed(results / name, slurm, wanted)
+        with resumable(results, name):
+            topology, slurm = probed(results / name, slurm, wanted)
     work = resolve(wanted, machine, topology)
     plan = make_plan(
         topology=work.topology,
@@ -278,10 +282,21 @@ def _drive(store: SweepStore, as_json: bool) -> int:
     from harness.cli.progress import watching
     from harness.sweep.drive import drive
 
-    with watching(store.plan(), store.folder) as observer:
+    with resumable(store.folder.parent, store.folder.name), watching(store.plan(), store.folder) as observer:
         records = drive(store, observer)
     keep_calibration(store, records)
     return exit_code(show_report(store, as_json))
+
+
+@contextlib.contextmanager
+def resumable(results: Path, name: str) -> Iterator[None]:
+    """Have an interruption say how the sweep goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        where = [] if results == Path(RESULTS) else ["--results", str(results)]
+        command = shlex.join(["meshsweep", "resume", name, *where])
+        raise KeyboardInterrupt(f"interrupted; what was measured is kept, '{command}' runs the rest") from None
 
 
 def exit_code(comparison: Comparison) -> int:
