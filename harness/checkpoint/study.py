@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harness.base import Frozen
 from harness.checkpoint.measured import CheckpointParts
 
@@ -72,3 +74,22 @@ class CheckpointStudy(Frozen):
     cpu_count: int | None = None
     layouts: tuple[LayoutStudy, ...] = ()
     pairs: tuple[Pair, ...] = ()
+
+    def on_top_of(self, earlier: CheckpointStudy) -> CheckpointStudy:
+        """This one, which has measured nothing yet, with what an earlier one measured until it is measured anew."""
+        return self.model_copy(update={"layouts": earlier.layouts, "pairs": earlier.pairs})
+
+    def same_ground(self, other: CheckpointStudy) -> bool:
+        """Whether the figures of both may stand side by side: one host, one version of everything."""
+        return all(getattr(self, name) == getattr(other, name) for name in ("host", "cpu_count", "versions", "model"))
+
+    def with_layout(self, found: LayoutStudy) -> CheckpointStudy:
+        """With a layout's ways, in place of what there was of it."""
+        others = tuple(one for one in self.layouts if one.layout != found.layout)
+        return self.model_copy(update={"layouts": (*others, found)})
+
+    def with_pairs(self, found: Sequence[Pair]) -> CheckpointStudy:
+        """With pairs of meshes, in place of what there was of them."""
+        new = {(one.source, one.target) for one in found}
+        others = tuple(one for one in self.pairs if (one.source, one.target) not in new)
+        return self.model_copy(update={"pairs": (*others, *found)})

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -25,6 +26,25 @@ TIMEOUT_S = 900.0
 
 Say = Callable[[str], None]
 Keep = Callable[[CheckpointStudy], None]
+
+
+class _Parts:
+    """Says which part comes now, of how many, and how long the rest takes at the pace so far."""
+
+    def __init__(self, count: int, say: Say) -> None:
+        self._count, self._say = count, say
+        self._done, self._began = 0, time.monotonic()
+
+    def next(self, text: str) -> None:
+        left_s = (time.monotonic() - self._began) / max(self._done, 1) * (self._count - self._done)
+        rest = f", about {left_text(left_s)} left" if self._done else ""
+        self._done += 1
+        self._say(f"[{self._done}/{self._count}] {text}{rest}")
+
+
+def left_text(seconds: float) -> str:
+    """Whole seconds, minutes from 90 s on."""
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
 
 
 class _Groups:
@@ -62,7 +82,8 @@ def study(
     """Measure; checkpoints are written into a temporary folder in ``storage`` and removed.
 
     A layout or pair that fails is in the result with its reason, and the rest goes on. ``keep`` is given what there is
-    after each layout, so that nothing measured is lost. What is not asked for stays as in ``earlier``.
+    after each layout, so that nothing measured is lost. What is not asked for, or not measured anew yet, stays as in
+    ``earlier``, where that was made on the same ground.
     """
     specs = [
         RunSpec(
@@ -81,47 +102,48 @@ def study(
         host=platform.node(),
         versions={"meshsweep": harness.__version__, "python": platform.python_version()},
         cpu_count=os.cpu_count(),
-        layouts=earlier.layouts if earlier and not ways else (),
-        pairs=earlier.pairs if earlier and not matrix else (),
     )
+    if earlier is not None and found.same_ground(earlier):
+        found = found.on_top_of(earlier)
+    parts = _Parts(len(specs) * (ways + 2 * matrix), say)
     storage.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix=".checkpoint-study-", dir=storage))
     try:
         with ExitStack() as stack:
             groups = _Groups(device, root, stack)
             for spec in specs if ways else ():
-                found = found.model_copy(update={"layouts": (*found.layouts, _ways(spec, groups, root, say))})
+                found = found.with_layout(_ways(spec, groups, root, parts))
                 keep(found)
-            for pairs in _matrix(specs, groups, root, say) if matrix else ():
-                found = found.model_copy(update={"pairs": (*found.pairs, *pairs)})
+            for pairs in _matrix(specs, groups, root, parts) if matrix else ():
+                found = found.with_pairs(pairs)
                 keep(found)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return found
 
 
-def _ways(spec: RunSpec, groups: _Groups, root: Path, say: Say) -> LayoutStudy:
-    say(f"{spec.layout.label}: every way to save and to restore")
+def _ways(spec: RunSpec, groups: _Groups, root: Path, parts: _Parts) -> LayoutStudy:
+    parts.next(f"{spec.layout.label}: every way to save and to restore")
     try:
-        parts = groups(spec.ranks.world_size).call(WAYS, spec, root / "ways", timeout_s=TIMEOUT_S)[0]
+        measured = groups(spec.ranks.world_size).call(WAYS, spec, root / "ways", timeout_s=TIMEOUT_S)[0]
     except RankError as error:
         return LayoutStudy(layout=spec.layout.text, error=str(error))
-    return LayoutStudy(layout=spec.layout.text, parts=parts)
+    return LayoutStudy(layout=spec.layout.text, parts=measured)
 
 
-def _matrix(specs: Sequence[RunSpec], groups: _Groups, root: Path, say: Say) -> Iterator[list[Pair]]:
+def _matrix(specs: Sequence[RunSpec], groups: _Groups, root: Path, parts: _Parts) -> Iterator[list[Pair]]:
     """All pairs with one target after the other."""
     sources: list[Source] = []
     failed: list[tuple[RunSpec, str]] = []
     for number, spec in enumerate(specs):
-        say(f"{spec.layout.label}: saved for every other mesh")
+        parts.next(f"{spec.layout.label}: saved for every other mesh")
         try:
             group = groups(spec.ranks.world_size)
             sources.append(group.call(f"{MATRIX}:save_source", spec, root / f"source{number}", timeout_s=TIMEOUT_S)[0])
         except RankError as error:
             failed.append((spec, f"not saved: {error}"))
     for spec in specs:
-        say(f"{spec.layout.label}: restored from every mesh")
+        parts.next(f"{spec.layout.label}: restored from every mesh")
         try:
             group = groups(spec.ranks.world_size)
             pairs = group.call(f"{MATRIX}:restore_sources", spec, sources, timeout_s=TIMEOUT_S)[0]

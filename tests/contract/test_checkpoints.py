@@ -61,6 +61,7 @@ def test_every_pair_of_meshes_is_equal_and_trains_on(rank_group: GetGroup, tmp_p
 
 def test_a_study_keeps_what_it_has_and_leaves_no_checkpoint(tmp_path: Path) -> None:
     kept: list[int] = []
+    said: list[str] = []
     found = study(
         [layout("ddp:r2"), layout("fsdp:s2")],
         make_workload("tiny", 8, 32),
@@ -68,12 +69,20 @@ def test_a_study_keeps_what_it_has_and_leaves_no_checkpoint(tmp_path: Path) -> N
         tmp_path,
         "command",
         ways=False,
+        say=said.append,
         keep=lambda one: kept.append(len(one.pairs)),
     )
     assert [(p.source, p.target, p.good) for p in found.pairs] == [
         (source, target, True) for target in ("ddp:r2", "fsdp:s2") for source in ("ddp:r2", "fsdp:s2")
     ]
     assert kept == [2, 4]
+    assert [line.split(",")[0] for line in said] == [
+        "[1/4] ddp r2: saved for every other mesh",
+        "[2/4] fsdp s2: saved for every other mesh",
+        "[3/4] ddp r2: restored from every mesh",
+        "[4/4] fsdp s2: restored from every mesh",
+    ]
+    assert ["left" in line for line in said] == [False, True, True, True]
     assert list(tmp_path.iterdir()) == []
 
 
