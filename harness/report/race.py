@@ -1,4 +1,4 @@
-"""What a race did, in sentences: how it ended, what it saved, what a wrong stop would cost, who was stopped and why."""
+"""What a race did, for a reader who knows no races: what was stopped, what that saved, what it may have cost."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from harness.compare.wording import counted, listed
 
 _ENDS = {
     "separated": "all others are slower beyond doubt",
-    "tie": "those left differ by less than the margin of a tie",
-    "rounds_used": "its rounds were used up before those left could be told apart",
+    "tie": "those that went on differ by less than the margin of a tie",
+    "rounds_used": "there were no more rounds, though those that went on are not told apart yet",
     "under_way": "it is not over",
 }
 
 
 def race_lines(comparison: Comparison) -> list[str]:
-    """The race's outcome, a sentence a line; none where every layout ran every round."""
+    """The race's outcome, a matter a line; none where every layout ran every round."""
     race = comparison.race
     if race is None or race.looked_at < race.race.opening_rounds:
         return []
-    return [_ended(race), *_saved(race), *_wrong(race)]
+    return [_stopped(race), *_saved(race), *_risk(race)]
 
 
 def stopped_lines(comparison: Comparison) -> list[tuple[str, str]]:
@@ -29,16 +29,22 @@ def stopped_lines(comparison: Comparison) -> list[tuple[str, str]]:
     return [(cell.label, cell.stopped.text) for cell in comparison.ranked if cell.stopped]
 
 
-def _ended(race: RaceVerdict) -> str:
+def _stopped(race: RaceVerdict) -> str:
     rule = race.race
-    left = f"{listed(race.racing)} left" if race.racing else "none left"
-    why = _ENDS[race.ended]
-    if race.ended == "tie":
-        why += f" ({rule.tie_margin:.0%})"
+    opening = f"All layouts were timed in {counted(rule.opening_rounds, 'short round')}"
+    why = _ENDS[race.ended] + (f" ({rule.tie_margin:.0%})" if race.ended == "tie" else "")
+    if not race.stopped:
+        return f"{opening}; none was plainly slower, so none was stopped. Timing ended after {_rounds(race)}: {why}."
+    went_on = listed(race.racing) if race.racing else "none"
     return (
-        f"After {counted(race.looked_at, 'round')} {counted(len(race.stopped), 'layout')} stopped early, {left}: {why}."
-        f" The rule stops the fastest layout with a chance of {rule.error:.0%} at most."
+        f"{opening}. From then on a layout was stopped, and timed no further, once it was plainly slower than the "
+        f"fastest: {counted(len(race.stopped), 'layout')} of {len(race.stopped) + len(race.racing)}; {went_on} went on. "
+        f"Timing ended after {_rounds(race)}: {why}."
     )
+
+
+def _rounds(race: RaceVerdict) -> str:
+    return counted(race.looked_at, "round")
 
 
 def _saved(race: RaceVerdict) -> Sequence[str]:
@@ -48,19 +54,22 @@ def _saved(race: RaceVerdict) -> Sequence[str]:
     share = savings.measured_steps / savings.exhaustive_steps
     saved = f"about {savings.saved_s:.0f} s" if savings.saved_s >= 1 else "no time to speak of"
     return (
-        f"It took {savings.measured_steps:,} timed steps instead of {savings.exhaustive_steps:,} ({share:.0%}) and "
-        f"saved {saved} of stepping, warm-up included; --exhaustive times every layout in every round.",
+        f"Saved by stopping: {savings.measured_steps:,} steps were timed instead of {savings.exhaustive_steps:,} "
+        f"({share:.0%}), {saved}, warm-up included; --exhaustive times every layout in every round.",
     )
 
 
-def _wrong(race: RaceVerdict) -> Sequence[str]:
+def _risk(race: RaceVerdict) -> Sequence[str]:
+    """How likely a wrong stop is, and by how much the answer would then be off."""
+    if not race.stopped:
+        return ()
+    risk = f"Risk: a chance of {race.race.error:.0%} at most that the truly fastest layout was stopped."
     savings = race.savings
     if savings is None or savings.wrong_label is None or savings.wrong_ratio is None:
-        return ()
-    best = race.racing[0]
-    if savings.wrong_ratio <= 1:
-        lost = f"even then none of the stopped layouts reaches {best}; {savings.wrong_label} comes closest, at most "
-        lost += f"{savings.wrong_ratio:.0%} of its speed"
-    else:
-        lost = f"{savings.wrong_label} could then be {savings.wrong_ratio - 1:z.1%} faster than {best}"
-    return (f"The cost of being wrong: allow an error of only {SURE_ERROR:.1%}, and {lost}.",)
+        return (risk,)
+    best, rival, ratio = race.racing[0], savings.wrong_label, savings.wrong_ratio
+    most = (
+        f"{rival} could come closest: at most {ratio:.0%} of the speed of {best} (but for a chance of {SURE_ERROR:.1%})"
+    )
+    cost = "so that nothing is lost" if ratio <= 1 else f"so that choosing {best} loses {1 - 1 / ratio:.1%} at most"
+    return (f"{risk} Its cost if so: of those stopped, {most}, {cost}.",)

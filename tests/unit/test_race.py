@@ -18,6 +18,7 @@ from harness.report import render
 from harness.report.frame import cell_frame
 from harness.report.markdown import to_markdown
 from harness.report.plots import draw_speed
+from harness.report.race import race_lines
 from harness.spec import Race, SweepPlan, make_race
 from harness.stats import paired_ratio
 from harness.sweep.steps import next_launches
@@ -177,11 +178,29 @@ def test_the_report_shows_who_was_stopped_and_what_it_saved() -> None:
     for text in (render(comparison), to_markdown(comparison)):
         words = " ".join(text.split())
         assert "stopped early (3)" in words.lower()
-        assert "60 timed steps instead of 240 (25%)" in words
-        assert "The cost of being wrong" in words
+        assert "once it was plainly slower than the fastest: 3 layouts of 4; ddp r4 went on." in words
+        assert "60 steps were timed instead of 240 (25%)" in words
+        assert "Risk: a chance of 5% at most that the truly fastest layout was stopped." in words
+        assert "hsdp r2s2 could come closest: at most" in words and "so that nothing is lost" in words
     frame = cell_frame(comparison).set_index("cell")
     assert list(frame.loc[["fsdp s4", "ddp r4"], "stopped_early"]) == [True, False]
     assert "after 2 rounds" in str(frame.loc["fsdp s4", "stopped_reason"])
+
+
+def test_a_wrong_stop_costs_what_the_stopped_layout_may_be_faster() -> None:
+    """The rival may reach 1.25 times the speed of the one that is chosen, which then has 1 / 1.25 of what could be had."""
+    records, _ = run(plan := raced_plan(), steady(FASTER))
+    comparison = compare(plan, records)
+    assert comparison.race is not None and comparison.race.savings is not None
+    savings = comparison.race.savings.model_copy(update={"wrong_ratio": 1.25})
+    race = comparison.race.model_copy(update={"savings": savings})
+    last = race_lines(comparison.model_copy(update={"race": race}))[-1]
+    assert "hsdp r2s2 could come closest: at most 125% of the speed of ddp r4" in last
+    assert last.endswith("so that choosing ddp r4 loses 20.0% at most.")
+    without = race.model_copy(update={"stopped": (), "racing": tuple(FASTER), "ended": "rounds_used"})
+    lines = race_lines(comparison.model_copy(update={"race": without}))
+    assert "none was plainly slower, so none was stopped" in lines[0]
+    assert not any(line.startswith("Risk") for line in lines)
 
 
 def test_every_layout_of_a_race_has_its_bar() -> None:
