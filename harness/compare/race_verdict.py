@@ -38,8 +38,8 @@ class Stopped(Frozen):
         ratio = self.speed_ratio
         return (
             f"stopped early after {self.after_rounds} rounds: {ratio.ratio:.3g} [{ratio.low:.3g}, {ratio.high:.3g}] "
-            f"of the speed of {self.leader}, below 1 at {self.confidence:.2%} confidence ({self.error:g} chance of "
-            f"error over {self.comparisons} comparisons)"
+            f"of the speed of {self.leader}, so slower at {self.confidence:.2%} confidence (chance of error over all "
+            f"{self.comparisons} comparisons: {self.error:.0%})"
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from harness.base import Frozen
 from harness.compare import CellResult, Comparison
 from harness.compare.odd import odd_ranks
-from harness.compare.wording import counted, lead_text, listed, speed_text, standing
+from harness.compare.wording import counted, lead_text, listed, signed, speed_text, standing
 from harness.exposure import StepBreakdown
 from harness.layout.placement import Placement, Placer
 from harness.layout.subset import first_devices
@@ -97,10 +97,24 @@ def _step(comparison: Comparison, cells: Sequence[CellResult]) -> list[str]:
         parts = ", ".join(f"{name} {unit.text(value)}" for name, value in _named(breakdown).items())
         shares = f"{breakdown.exposed_share:z.0%} exposed, {breakdown.idle_share:.0%} waiting for slower ranks"
         lines.append(f"{cell.label}: {parts} of {_with_unit(unit, breakdown.step_time_s)}; {shares}")
+        lines += _other_step(cell, breakdown, unit)
     if len(known) == 2:
         one, other = (breakdown for _, breakdown in known)
         lines += _differences(_named(one), _named(other), one.step_time_s - other.step_time_s, unit, "step")
     return lines
+
+
+def _other_step(cell: CellResult, breakdown: StepBreakdown, unit: Unit) -> list[str]:
+    """That the parts are of other steps than the ranking's, with both times; shares carry over, seconds do not."""
+    timed = cell.step_time
+    if timed is None:
+        return []
+    off = signed(100 * (timed.median / breakdown.step_time_s - 1), 0)
+    return [
+        f"{cell.label}: these are steps of its verify run, alone, {_with_unit(unit, breakdown.step_time_s)}; the "
+        f"ranking's steps, timed side by side with the others, take {_with_unit(unit, timed.median)} "
+        f"({off}%), so take shares from here and speeds from there"
+    ]
 
 
 def _named(breakdown: StepBreakdown) -> dict[str, float]:

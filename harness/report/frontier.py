@@ -28,12 +28,14 @@ _MOST_NAMES = 12  # with more points only the frontier is named; the others show
 
 
 class Point(NamedTuple):
-    """A ranked layout: x is memory, y speed, both in the units of their axes."""
+    """A ranked layout: x is memory, y speed with its interval, in the units of their axes. Memory was measured once."""
 
     label: str
     place: int
     x: float
     y: float
+    low: float
+    high: float
     on_frontier: bool
 
 
@@ -46,7 +48,13 @@ def draw_frontier(comparison: Comparison) -> Figure | None:
     rates = rate_unit(speed.value for _, speed, _ in found)
     peaks = bytes_unit(memory.peak_bytes for _, _, memory in found)
     points = [
-        Point(c.label, c.rank or 0, memory.peak_bytes / peaks.divisor, speed.value / rates.divisor, bool(c.frontier))
+        Point(
+            c.label,
+            c.rank or 0,
+            memory.peak_bytes / peaks.divisor,
+            *(y / rates.divisor for y in (speed.value, speed.low, speed.high)),
+            on_frontier=bool(c.frontier),
+        )
         for c, speed, memory in found
     ]
     figure = new_figure(5.6)
@@ -57,7 +65,7 @@ def draw_frontier(comparison: Comparison) -> Figure | None:
     for axis in (axes.xaxis, axes.yaxis):
         separate_thousands(axis)
     axes.set_xlabel(f"peak memory of the fullest rank, {peaks.name} (less is better)")
-    axes.set_ylabel(f"{rates.name}, all ranks (more is better)")
+    axes.set_ylabel(f"{rates.name}, all ranks, with 95% intervals (more is better)")
     axes.grid(color=GRID, linewidth=0.6)
     figure.suptitle(heading(comparison, "Speed against memory"), x=0.01, ha="left", fontsize=12, parse_math=False)
     figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=9)
@@ -65,7 +73,8 @@ def draw_frontier(comparison: Comparison) -> Figure | None:
     order = [*edge, *(p for p in points if not p.on_frontier)]
     few = len(points) <= _MOST_NAMES
     labels = [(_texts(p, few or p.on_frontier), p.x, p.y) for p in order]
-    hidden = place_labels(figure, axes, labels, path=_stairs(edge))
+    taken = [_stairs(edge), *([(p.x, p.low), (p.x, p.high)] for p in points)]
+    hidden = place_labels(figure, axes, labels, taken)
     numbers = any(text.get_text().isdigit() for text in axes.texts)
     notes = ["numbers are places in the table"] * numbers + [f"{hidden} labels found no room"] * bool(hidden)
     axes.set_title("; ".join(notes), loc="right", fontsize=FONT_SIZE, color=GREY)
@@ -107,3 +116,12 @@ def _mark(axes: Axes, points: list[Point]) -> None:
             label="another is as fast with less memory",
             zorder=3,
         )
+    _intervals(axes, points)
+
+
+def _intervals(axes: Axes, points: list[Point]) -> None:
+    """A thin line from the lowest to the highest speed, behind the marks."""
+    for at in points:
+        ends = [[max(at.y - at.low, 0.0)], [max(at.high - at.y, 0.0)]]
+        colour = BLUE if at.on_frontier else GREY
+        axes.errorbar(at.x, at.y, yerr=ends, fmt="none", color=colour, linewidth=0.8, capsize=2, zorder=1)

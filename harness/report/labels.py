@@ -40,11 +40,14 @@ class Box(NamedTuple):
 
 
 def place_labels(
-    figure: Figure, axes: Axes, points: Sequence[tuple[Sequence[str], float, float]], path: Sequence[Spot] = ()
+    figure: Figure,
+    axes: Axes,
+    points: Sequence[tuple[Sequence[str], float, float]],
+    paths: Sequence[Sequence[Spot]] = (),
 ) -> int:
     """Label (texts, x, y) points, earlier ones first; far labels get a line. Returns how many found no room.
 
-    Of a point's texts the first that has room is written. ``path`` joins points of the data; labels keep off it.
+    Of a point's texts the first that has room is written. Each of ``paths`` joins points of the data; labels keep off.
     """
     figure.draw_without_rendering()  # lays the axes out, so that pixels can be asked for
     frame = Box(*axes.get_window_extent().extents)
@@ -54,7 +57,7 @@ def place_labels(
 
     at = pixels([(x, y) for _, x, y in points])
     taken = [_around(spot, _POINT) for spot in at]
-    for start, end in pairwise(pixels(path) if path else ()):
+    for start, end in (ends for path in paths if path for ends in pairwise(pixels(path))):
         taken += _along(start, end)
     hidden = 0
     to_points = 72 / figure.dpi  # a file's pixels may be others than those asked for here: SVG's are
@@ -77,7 +80,7 @@ def _around(spot: Spot, half: float) -> Box:
 
 def _along(start: Spot, end: Spot, skip: float = 0.0) -> list[Box]:
     """Small boxes that cover a line, without its first ``skip`` pixels."""
-    length = hypot(end[0] - start[0], end[1] - start[1])
+    length = max(hypot(end[0] - start[0], end[1] - start[1]), 1e-9)
     shares = [(skip + step) / length for step in range(0, max(0, int(length - skip)), _STEP)]
     return [_around((start[0] + s * (end[0] - start[0]), start[1] + s * (end[1] - start[1])), 1.5) for s in shares]
 

@@ -38,8 +38,8 @@ def _stopped(race: RaceVerdict) -> str:
     went_on = listed(race.racing) if race.racing else "none"
     return (
         f"{opening}. From then on a layout was stopped, and timed no further, once it was plainly slower than the "
-        f"fastest: {counted(len(race.stopped), 'layout')} of {len(race.stopped) + len(race.racing)}; {went_on} went on. "
-        f"Timing ended after {_rounds(race)}: {why}."
+        f"fastest: {counted(len(race.stopped), 'layout')} of {len(race.stopped) + len(race.racing)}; {went_on} went "
+        f"on. Timing ended after {_rounds(race)}: {why}."
     )
 
 
@@ -68,8 +68,7 @@ def _risk(race: RaceVerdict) -> Sequence[str]:
     if savings is None or savings.wrong_label is None or savings.wrong_ratio is None:
         return (risk,)
     best, rival, ratio = race.racing[0], savings.wrong_label, savings.wrong_ratio
-    most = (
-        f"{rival} could come closest: at most {ratio:.0%} of the speed of {best} (but for a chance of {SURE_ERROR:.1%})"
-    )
+    sure = f"(but for a chance of {SURE_ERROR:.1%})"
+    most = f"{rival} could come closest: at most {ratio:.0%} of the speed of {best} {sure}"
     cost = "so that nothing is lost" if ratio <= 1 else f"so that choosing {best} loses {1 - 1 / ratio:.1%} at most"
     return (f"{risk} Its cost if so: of those stopped, {most}, {cost}.",)

@@ -86,6 +86,9 @@ def test_one_layout_against_another_in_words() -> None:
     text_of_others = explain(comparison, cells(comparison, "ddp r4", "fsdp s4")).text
     assert "ddp r4 is 67% faster" in text_of_others
     assert "the first one's step is 20.0 ms more, most of it: exposed dp_replicate +35.0" in text
+    # the verify run's steps take 120 ms; the ranking's too, but for a jitter of 2%
+    both = "ddp r4: these are steps of its verify run, alone, 120 ms; the ranking's steps, timed side by side with the"
+    assert f"{both} others, take 120 ms (0%)" in text
     assert "ddp r4: 60.0 MiB on the fullest rank, in backward of layers.1.ffn" in text
     assert "odd among its peers: rank 3" in text
     assert "the first one's peak is 30.0 MiB more, most of it: activations +12.0, optimizer state +10.0" in text

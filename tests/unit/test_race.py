@@ -188,7 +188,7 @@ def test_the_report_shows_who_was_stopped_and_what_it_saved() -> None:
 
 
 def test_a_wrong_stop_costs_what_the_stopped_layout_may_be_faster() -> None:
-    """The rival may reach 1.25 times the speed of the one that is chosen, which then has 1 / 1.25 of what could be had."""
+    """The rival may reach 1.25 times the speed of the one that is chosen, which is 1 / 1.25 of the rival's."""
     records, _ = run(plan := raced_plan(), steady(FASTER))
     comparison = compare(plan, records)
     assert comparison.race is not None and comparison.race.savings is not None

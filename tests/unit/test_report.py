@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from harness.compare import Comparison, compare, sentence
@@ -354,8 +355,12 @@ def test_speed_against_memory_starts_at_zero_and_climbs_in_steps() -> None:
     (axes,) = figure.axes
     assert axes.get_ylim()[0] == 0
     assert axes.lines[0].get_drawstyle() == "steps-post"
-    points = [Point("", 0, x, y, True) for x, y in ((1, 10), (2, 20), (3, 30))]
+    points = [Point("", 0, x, y, y, y, True) for x, y in ((1, 10), (2, 20), (3, 30))]
     assert _stairs(points) == [(1, 10), (2, 10), (2, 20), (3, 20), (3, 30)]
+    bars = [part for part in axes.collections if isinstance(part, LineCollection)]
+    drawn = sorted(float(end) for bar in bars for end in bar.get_segments()[0][:, 1])
+    speeds = [cell.tokens_per_s for cell in compare(plan, records).ranked if cell.tokens_per_s]
+    assert drawn == pytest.approx(sorted(end for speed in speeds for end in (speed.low, speed.high)))
     spots = axes.transData.transform(axes.lines[0].get_xydata())
     for label in axes.texts:
         box = Box(*label.get_window_extent().extents)
