@@ -109,6 +109,7 @@ class RunRecord(Frozen):
     failure: Failure | None = None
     started_at: str
     wall_s: float
+    torn_ranks: tuple[int, ...] = ()  # whose file of samples holds a part of one, which is left out
     startup_s: float | None = None  # from the start of the launch to its first training step
     startup: Startup | None = None
     ground: Ground | None = None

@@ -153,13 +153,14 @@ def _lost(cells: Sequence[Cell]) -> Warnings:
 
 
 def _interrupted(cells: Sequence[Cell]) -> Warnings:
-    def cut(cell: Cell) -> bool:
-        used = [r.record for r in (*cell.rounds, *cell.elsewhere)] + ([cell.verify] if cell.verify else [])
-        return any(record.status == "interrupted" for record in used)
-
-    labels = [c.label for c in cells if cut(c)]
+    used = {c.label: [r.record for r in (*c.rounds, *c.elsewhere)] + ([c.verify] if c.verify else []) for c in cells}
+    labels = [label for label, records in used.items() if any(one.status == "interrupted" for one in records)]
     if labels:
         cause = f"runs of {listed(labels)} were interrupted, and what they had measured by then is used"
+        torn = {rank for label in labels for one in used[label] for rank in one.torn_ranks}
+        if torn:
+            ranks = listed([f"rank {rank}" for rank in sorted(torn)])
+            cause += f", without the sample that {ranks} had half written"
         yield _warn("interrupted", labels, cause, "'meshsweep resume' runs them in full")
 
 

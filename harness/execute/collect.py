@@ -43,7 +43,9 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
         return []
     launch = files.read_launch(folder)
     outcomes = [one for one in files.read_outcomes(folder, launch) if one is not None]
-    samples = [files.read_samples(folder, rank) for rank in range(launch.ranks.world_size)]
+    read_ranks = [files.read_samples(folder, rank) for rank in range(launch.ranks.world_size)]
+    samples = [one.whole for one in read_ranks]
+    torn = tuple(rank for rank, one in enumerate(read_ranks) if one.torn)
     failure, culprit = blame(folder, launch, cancelled)
     started_unix = min((one.started_unix for one in outcomes), default=(folder / "launch.json").stat().st_mtime)
     wall_s = max((one.wall_s for one in outcomes), default=max(0.0, time.time() - started_unix))
@@ -69,6 +71,7 @@ def collect(folder: Path, attempts: Mapping[str, int], cancelled: bool = False) 
                 failure=blamed,
                 started_at=started_at,
                 wall_s=wall_s,
+                torn_ranks=() if done else torn,
                 **measurements,
                 comms=_comms(folder, launch, index, samples),
             )

@@ -108,7 +108,7 @@ def _ends(part: Part, log: str, code: int, in_time: bool) -> list[RankEnd]:
     failed = {int(rank): int(exit_code) for rank, exit_code in _FAILED.findall(log)}
     ends = []
     for rank in part.ranks:
-        done = any(s["kind"] == "done" and s["run"] == last for s in files.read_samples(part.folder, rank))
+        done = any(s["kind"] == "done" and s["run"] == last for s in files.read_samples(part.folder, rank).whole)
         if done and rank not in failed:
             ends.append(RankEnd(rank=rank))
         elif rank in failed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -161,21 +161,31 @@ def read_rendezvous(folder: Path, attempt: str) -> Rendezvous | None:
     return found if found is not None and found.attempt == attempt else None
 
 
-def read_samples(folder: Path, rank: int) -> list[dict[str, Any]]:
-    """One rank's sample lines; what is no sample, such as a line cut short by the rank's death, is left out."""
+class RankSamples(NamedTuple):
+    """One rank's whole samples in their order, and how many lines are none."""
+
+    whole: list[dict[str, Any]]
+    torn: int
+
+
+def read_samples(folder: Path, rank: int) -> RankSamples:
+    """One rank's sample lines. A line that was cut short, by the rank's death or a full disk, is torn."""
     try:
-        text = (folder / f"rank{rank}.jsonl").read_text(encoding="utf-8", errors="replace")
+        data = (folder / f"rank{rank}.jsonl").read_bytes()
     except OSError:
-        return []
-    samples = []
-    for line in text.splitlines():
-        try:
-            sample = json.loads(line, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(sample, dict) and isinstance(sample.get("run"), int) and isinstance(sample.get("kind"), str):
-            samples.append(sample)
-    return samples
+        return RankSamples([], 0)
+    found = [_sample(line) for line in data.split(b"\n") if line.strip()]
+    whole = [sample for sample in found if sample is not None]
+    return RankSamples(whole, len(found) - len(whole))
+
+
+def _sample(line: bytes) -> dict[str, Any] | None:
+    try:
+        sample = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    known = isinstance(sample, dict) and isinstance(sample.get("run"), int) and isinstance(sample.get("kind"), str)
+    return sample if known else None
 
 
 def _refuse(constant: str) -> None:

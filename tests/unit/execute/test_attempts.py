@@ -59,7 +59,7 @@ def test_a_job_that_starts_again_puts_the_earlier_attempt_aside(tmp_path: Path) 
         assert (tmp_path / "rank0.jsonl").exists(), "the same attempt changes nothing"
         files.begin_attempt(tmp_path, "7.1")
         straggler.write("late\n")
-    assert files.read_samples(tmp_path, 0) == [] and not (tmp_path / "rank1.jsonl").exists()
+    assert files.read_samples(tmp_path, 0) == ([], 0) and not (tmp_path / "rank1.jsonl").exists()
     assert (tmp_path / "attempt-7.0" / "rank1.jsonl").read_text() == "late\n"
     assert files.read_rendezvous(tmp_path, "7.1") is None
     assert files.read_outcomes(tmp_path, LAUNCH) == (None, None)

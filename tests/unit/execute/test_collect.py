@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.execute.collect import collect
 from harness.failure import FailureClass
@@ -185,7 +187,35 @@ def test_a_line_cut_short_by_a_death_is_left_out(folder: Folder) -> None:
     folder.steps(0, (1, 1))
     with (folder.path / "rank0.jsonl").open("a") as file:
         file.write('{"kind": "step", "run": 0, "cyc')
-    assert len(files.read_samples(folder.path, 0)) == 2
+    read = files.read_samples(folder.path, 0)
+    assert (len(read.whole), read.torn) == (2, 1)
+    records = collect(folder.path, {}, cancelled=True)
+    assert {record.torn_ranks for record in records} == {(0,)}
+    assert files.read_samples(folder.path, 7) == ([], 0)
+
+
+WORDS = st.text(max_size=6)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS
+SAMPLES = st.fixed_dictionaries(
+    {"kind": WORDS, "run": st.integers(0, 9)},
+    optional={"value": st.recursive(PLAIN, lambda x: st.lists(x, max_size=3) | st.dictionaries(WORDS, x, max_size=3))},
+)
+
+
+@given(st.lists(SAMPLES, max_size=4), st.booleans(), st.data())
+def test_of_any_first_bytes_only_whole_samples_are_read(
+    tmp_path_factory: pytest.TempPathFactory, samples: list[dict[str, Any]], escaped: bool, data: st.DataObject
+) -> None:
+    """A rank may die after any byte, in the middle of a character too; all that it had finished is there."""
+    lines = [json.dumps(one, ensure_ascii=escaped).encode("utf-8", "surrogatepass") for one in samples]
+    written = b"".join(line + b"\n" for line in lines)
+    cut = data.draw(st.integers(0, len(written)))
+    path = tmp_path_factory.mktemp("launch")
+    (path / "rank3.jsonl").write_bytes(written[:cut])
+    ends = [sum(len(line) + 1 for line in lines[: at + 1]) for at in range(len(lines))]
+    whole = sum(end - 1 <= cut for end in ends)  # a sample is whole without its line break too
+    begun = cut - (ends[whole - 1] if whole else 0)
+    assert files.read_samples(path, 3) == (samples[:whole], int(begun > 0))
 
 
 def test_how_long_a_launch_took_to_get_going_counts_from_its_jobs_start(folder: Folder) -> None:
