@@ -40,8 +40,7 @@ from harness.cli.options import (
 from harness.cli.settings import settings_options
 from harness.cli.show import show_report
 from harness.errors import UsageError
-from harness.slurm.profile import SlurmOptions
-from harness.spec import Calibrate, Settings, SweepPlan
+from harness.spec import Calibrate, Settings
 from harness.store import SweepStore
 from harness.sweep.plan import make_plan
 from harness.sweep.prune import earlier_failures
@@ -116,22 +115,27 @@ def run(
       meshsweep run --exhaustive --rounds 5
       meshsweep run --cluster slurm --profile mysite --nodes 2 --detach
     """
+    from harness.cli.dry_run import Foreseen, show_jobs, show_plan
     from harness.mesh import read_contract
 
     contract = read_contract(contract_file) if contract_file else None
     if contract is not None:
         machine = replace(machine, order=contract.order)
-    slurm, topology = slurm_options(cluster), None
+    slurm, topology, foreseen = slurm_options(cluster), None, None
     name = checked_name(name)
     if slurm is not None or cluster["detach"]:
         name = name or default_name(wanted.model, slurm)
     if slurm is not None and name is not None:
         if dry_run:
-            return _show_probe(results / name, slurm, as_json)
-        if cluster["detach"]:
+            foreseen = Foreseen(results / name, slurm, wanted)
+            topology = foreseen.topology
+            if topology is None:
+                return show_jobs(foreseen, None, as_json)
+        elif cluster["detach"]:
             return _detached(name, results, as_json)
-        with resumable(results, name):
-            topology, slurm = probed(results / name, slurm, wanted)
+        else:
+            with resumable(results, name):
+                topology, slurm = probed(results / name, slurm, wanted)
     work = resolve(wanted, machine, topology)
     plan = make_plan(
         topology=work.topology,
@@ -154,7 +158,7 @@ def run(
     more = {"slurm": slurm, "debug_comms": bool(cluster["debug_comms"]), "calibrate": calibrating}
     plan = plan.model_copy(update=more)
     if dry_run:
-        return _show_plan(plan, as_json)
+        return show_jobs(foreseen, plan, as_json) if foreseen is not None else show_plan(plan, as_json)
     if cluster["detach"]:  # what cannot be planned is said here, not in a log
         return _detached(plan.name, results, as_json)
     return _drive(SweepStore.create(results, plan), as_json)
@@ -222,20 +226,6 @@ def _detached(name: str, results: Path, as_json: bool) -> int:
     return 0
 
 
-def _show_probe(folder: Path, slurm: SlurmOptions, as_json: bool) -> int:
-    """The job that would look at the nodes; what comes after depends on what it finds."""
-    from harness.execute.probe import probe_request
-    from harness.slurm.script import submission
-
-    request = probe_request(folder / "probe", folder.name, slurm)
-    job = submission(slurm.profile, request, ("submitit.core._submit", request.folder), sys.executable)
-    click.echo(job.text, err=as_json)
-    if as_json:
-        document = {"sweep": folder.name, "probe": {"script": job.text, "arguments": job.arguments}}
-        click.echo(json.dumps(document, indent=1))
-    return 0
-
-
 def rank_env(work: Work, use_gpus: str | None, probed_nodes: Topology | None) -> dict[str, str]:
     """Make CUDA number devices as the listings do, and show ranks only the chosen ones.
 
@@ -267,15 +257,6 @@ def checked_name(name: str | None) -> str | None:
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise UsageError(f"--name {name!r}: use letters, digits, '.', '_' and '-', at most 100, no blank or slash")
     return name
-
-
-def _show_plan(plan: SweepPlan, as_json: bool) -> int:
-    from harness.cli.tables import plan_text
-
-    click.echo(plan_text(plan), err=as_json)
-    if as_json:
-        click.echo(plan.model_dump_json(indent=1))
-    return 0
 
 
 def _drive(store: SweepStore, as_json: bool) -> int:

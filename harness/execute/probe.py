@@ -93,12 +93,26 @@ def probe(
     """
 
     def done() -> bool:
-        paths = [path for node in range(options.nodes) for path in (_path(folder, node), _speeds_path(folder, node))]
-        return all(path.exists() for path in paths)
+        return all(path.exists() for path in _written(folder, options))
 
     if not done():
         call = (probe_node, str(folder.absolute()), device, slots, options.nodes)
         _run(folder, probe_request(folder, sweep, options), options, call, done, stop)
+    return _joined(folder, options)
+
+
+def found_by_probe(folder: Path, options: SlurmOptions) -> Topology | None:
+    """The same of a probe that is done; None of any other. Submits nothing."""
+    done = all(path.exists() for path in _written(folder, options))
+    return _joined(folder, options) if done else None
+
+
+def _written(folder: Path, options: SlurmOptions) -> list[Path]:
+    """What all nodes write."""
+    return [path for node in range(options.nodes) for path in (_path(folder, node), _speeds_path(folder, node))]
+
+
+def _joined(folder: Path, options: SlurmOptions) -> Topology:
     parts = [read_model(_path(folder, node), Topology) for node in range(options.nodes)]
     speeds = [read_model(_speeds_path(folder, node), NodeSpeeds) for node in range(options.nodes)]
     nodes = tuple(node for part in parts for node in part.nodes)

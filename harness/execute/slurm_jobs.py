@@ -175,9 +175,21 @@ def submit_launch(
     avoid: Sequence[str] = (),
 ) -> SlurmJob:
     """Give one launch to Slurm, on other nodes than ``avoid`` where there are enough."""
+    request = launch_request(folder, launch, options, sweep)
+    call = (run_task, (str(folder.resolve()),), dict(env), options.launcher)
+    if avoid:
+        exclude = ",".join(filter(None, (options.exclude, *avoid)))
+        job = submit_call(folder, request.model_copy(update={"exclude": exclude}), options, call, queue)
+        if job.file.end is None:
+            return job
+    return submit_call(folder, request, options, call, queue)
+
+
+def launch_request(folder: Path, launch: Launch, options: SlurmOptions, sweep: str) -> JobRequest:
+    """What one launch's job asks for."""
     ranks = launch.ranks
     limit_s = launch_limit_s(launch) + MARGIN_S
-    request = JobRequest(
+    return JobRequest(
         name=job_name(sweep, launch.launch_id),
         folder=str((folder / "job").absolute()),
         nodes=len(ranks.per_node),
@@ -188,13 +200,6 @@ def submit_launch(
         exclude=options.exclude,
         nodelist=options.nodelist if len(ranks.per_node) == options.nodes else None,
     )
-    call = (run_task, (str(folder.resolve()),), dict(env), options.launcher)
-    if avoid:
-        exclude = ",".join(filter(None, (options.exclude, *avoid)))
-        job = submit_call(folder, request.model_copy(update={"exclude": exclude}), options, call, queue)
-        if job.file.end is None:
-            return job
-    return submit_call(folder, request, options, call, queue)
 
 
 def submit_call(

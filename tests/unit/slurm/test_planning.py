@@ -10,12 +10,14 @@ import pytest
 
 from harness.cli import _run
 from harness.compare import compare
+from harness.execute.link_speed import NodeSpeeds
 from harness.failure import FailureClass
 from harness.mesh.contract import ANY_HOST
 from harness.record import Failure, RunRecord
 from harness.slurm.profile import Profile, SlurmOptions
 from harness.spec import SweepPlan
 from harness.sweep.steps import next_launches, rankable
+from harness.topology.model import Device, Node, Topology
 from tests.unit.factories import layout, make_failed_record, make_plan, make_time_record, make_verify_record
 
 LAYOUTS = ("ddp:r4", "fsdp:s4", "hsdp:r2s2")
@@ -112,8 +114,57 @@ def test_a_dry_run_prints_the_job_and_writes_nothing(
     text = capsys.readouterr().out
     assert text.startswith("#!/bin/bash\n") and "#SBATCH --nodes=3\n" in text and "meshsweep:s:probe" in text
     assert _run([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["probe"]["script"] == text.rstrip("\n") + "\n"
+    document = json.loads(capsys.readouterr().out)
+    assert text.startswith(document["probe"]["script"])
+    # the profile asks for 4 GPUs a node
+    assert "what follows is expected, if the probe finds 4 GPUs on each of 3 nodes" in text
+    assert sum(document["plan"]["ranks"]["per_node"]) == 12
+    names = [job["name"] for job in document["verify_jobs"]]
+    assert names[0] == "meshsweep:s:001-verify-single-r1"
+    assert any(name.endswith("verify-ddp-r12") for name in names)
+    assert all(f"{name} " in text for name in names)
+    assert "then 2 to 4 rounds, a job each, in which all layouts that passed are timed side by side" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_says_what_depends_on_the_probe(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "site.toml").write_text('partition = "x"\n')
+    arguments = ["run", "--cluster", "slurm", "--profile", "site.toml", "--nodes", "2", "--dry-run", "--name", "s"]
+    assert _run([*arguments, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "what follows depends on the devices that it finds" in captured.err
+    assert (json.loads(captured.out)["plan"], json.loads(captured.out)["verify_jobs"]) == (None, [])
+    more = ["--device", "cpu", "--ranks", "4", "--pack", "1", "--layouts", "ddp,fsdp", "--exhaustive"]
+    assert _run([*arguments, *more]) == 0
+    text = capsys.readouterr().out
+    assert "if the probe finds 2 CPU ranks on each of 2 nodes" in text
+    assert "then 3 rounds, up to 2 jobs each, in which 1 of the layouts that passed" in text
+
+
+def test_a_dry_run_after_the_probe_shows_what_it_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    probe = tmp_path / "results" / "s" / "probe"
+    probe.mkdir(parents=True)
+    for node in range(2):
+        devices = tuple(Device(index=index, kind="cpu", name="Some CPU") for index in range(2))
+        found = Topology(nodes=(Node(host=f"n{node}", devices=devices),), sources=("proc",))
+        (probe / f"topology.node{node}.json").write_text(found.model_dump_json())
+        (probe / f"speeds.node{node}.json").write_text(NodeSpeeds().model_dump_json())
+    before = sorted(tmp_path.rglob("*"))
+    arguments = ["run", "--cluster", "slurm", "--profile", "virtual", "--nodes", "2", "--dry-run", "--name", "s"]
+    assert _run([*arguments, "--json"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["probe"] is None
+    assert [node["host"] for node in document["plan"]["topology"]["nodes"]] == ["n0", "n1"]
+    assert document["plan"]["ranks"]["per_node"] == [2, 2]
+    assert "its probe is done" in captured.err
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_cut_probe_is_started_again_with_the_same_options(tmp_path: Path) -> None:
