@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _run(argv: Sequence[str] | None) -> int:
     as_json = "--json" in (sys.argv[1:] if argv is None else argv)
     out = Watched(sys.stdout)
-    with contextlib.redirect_stdout(out):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(out):
         code, error = _outcome(argv)
     # with --json the result's place is taken by the error; not once a part of the result stands there
     if error is not None and as_json and not out.begun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MAX_DRAWN = 512
 _MAX_GROUPS = 32
 _CELL_IN = 0.62
+_COLUMNS = 16  # devices side by side; a host with more takes several lines
 
 
 def host_names(contract: MeshContract) -> tuple[str, ...]:
@@ -81,8 +83,8 @@ def figure(contract: MeshContract) -> Figure:
 
     used = contract.used_axes() or AXES[-1:]
     widest = max(len(host.devices) for host in contract.hosts)
-    width = max(4.0, _CELL_IN * 1.6 * widest + 1.4)
-    height = max(2.2, _CELL_IN * len(contract.hosts) + 1.3)
+    width = max(4.0, _CELL_IN * 1.6 * min(widest, _COLUMNS) + 1.4)
+    height = max(2.2, _CELL_IN * len(contract.hosts) * ceil(widest / _COLUMNS) + 1.3)
     drawn = Figure(figsize=(width, height * len(used)), layout="constrained")
     panels = drawn.subplots(len(used), 1, squeeze=False)
     for panel, axis in zip(panels[:, 0], used, strict=True):
@@ -113,17 +115,20 @@ def _draw_axis(panel: Axes, contract: MeshContract, axis: str, widest: int) -> N
 
     colours = colormaps["tab20"].colors  # type: ignore[attr-defined]  # matplotlib's stubs know the base class only
     places = contract.slots()
+    lines, columns = ceil(widest / _COLUMNS), min(widest, _COLUMNS)
     for number, group in enumerate(contract.mesh.groups(axis)):
         for rank in group:
             slot = places[rank]
-            corner = (slot.local_rank + 0.04, slot.host + 0.06)
+            line, column = divmod(slot.local_rank, columns)
+            row = slot.host * lines + line
+            corner = (column + 0.04, row + 0.06)
             # tab20 has ten pairs of a dark and a light shade; dark ones first
             shade = colours[(2 * number + number // 10) % 20]
             panel.add_patch(Rectangle(corner, 0.92, 0.88, facecolor=(*shade, 0.55), edgecolor="black", linewidth=0.6))
             replicate, shard, tp = contract.mesh.coordinate(rank)
             panel.text(
-                slot.local_rank + 0.5,
-                slot.host + 0.5,
+                column + 0.5,
+                row + 0.5,
                 f"rank {rank}   {_letters(number)}\nr{replicate} s{shard} t{tp}",
                 ha="center",
                 va="center",
@@ -133,10 +138,13 @@ def _draw_axis(panel: Axes, contract: MeshContract, axis: str, widest: int) -> N
     link = "any link" if expected is None else expected.value
     where = "crosses hosts" if _across(contract, axis) else "inside a host"
     panel.set_title(f"{axis} groups (one letter each): {where}, {link}", fontsize=8, loc="left")
-    panel.set_xlim(0, widest)
-    panel.set_ylim(len(contract.hosts), 0)
-    panel.set_yticks([at + 0.5 for at in range(len(contract.hosts))], host_names(contract), fontsize=7)
-    panel.set_xticks([at + 0.5 for at in range(widest)], _columns(contract, widest), fontsize=7)
+    starts = [f", {line * columns}+" for line in range(lines)] if lines > 1 else [""]
+    rows = [name + start for name in host_names(contract) for start in starts]
+    panel.set_xlim(0, columns)
+    panel.set_ylim(len(rows), 0)
+    panel.set_yticks([at + 0.5 for at in range(len(rows))], rows, fontsize=7)
+    titles = _columns(contract, widest) if lines == 1 else [f"+{at}" for at in range(columns)]
+    panel.set_xticks([at + 0.5 for at in range(columns)], titles, fontsize=7)
     panel.tick_params(length=0)
     for side in panel.spines.values():
         side.set_visible(False)

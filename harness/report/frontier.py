@@ -52,8 +52,10 @@ def draw_frontier(comparison: Comparison) -> Figure | None:
             c.label,
             c.rank or 0,
             memory.peak_bytes / peaks.divisor,
-            *(y / rates.divisor for y in (speed.value, speed.low, speed.high)),
-            on_frontier=bool(c.frontier),
+            speed.value / rates.divisor,
+            speed.low / rates.divisor,
+            speed.high / rates.divisor,
+            bool(c.frontier),
         )
         for c, speed, memory in found
     ]

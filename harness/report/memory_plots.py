@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ KIND_COLOURS: Mapping[MemoryKind, tuple[str, str]] = {
     "other": ("#BBBBBB", ".."),
 }
 _COLUMNS = 2
+_MOST_NUMBERS = 12  # of a host's ranks; more have no room beside each other
 
 
 def kind_name(kind: MemoryKind) -> str:
@@ -94,7 +96,8 @@ def draw_memory_ranks(comparison: Comparison) -> Figure | None:
     unit = bytes_unit(r.peak.peak_bytes for c in cells for r in c.rank_memory)
     hosts = max(len(dict.fromkeys(c.hosts)) for c in cells)
     rows = ceil(len(cells) / _COLUMNS)
-    lines = max(_title(c, odd_ranks(_peaks(c, unit.divisor))).count("\n") for c in cells)
+    peaks = [_peaks(c, unit.divisor) for c in cells]
+    lines = max(_title(c, odd_ranks(own), own).count("\n") for c, own in zip(cells, peaks, strict=True))
     figure = new_figure(1.2 + rows * (0.75 + 0.13 * lines + 0.28 * hosts))
     panels = figure.subplots(rows, _COLUMNS, squeeze=False).flatten()
     largest = max(r.peak.peak_bytes for c in cells for r in c.rank_memory) / unit.divisor
@@ -123,16 +126,17 @@ def _heat_map(axes: Axes, cell: CellResult, divisor: float, largest: float) -> N
         grid[row][column] = value
     axes.imshow(grid, cmap="Blues", vmin=0, vmax=largest * 1.3, aspect="auto")
     for rank, (value, (row, column)) in enumerate(zip(values, places, strict=True)):
-        colour = "white" if value > 0.75 * largest else INK
-        axes.text(column, row, number(value), ha="center", va="center", fontsize=FONT_SIZE, color=colour)
+        if width <= _MOST_NUMBERS:
+            colour = "white" if value > 0.75 * largest else INK
+            axes.text(column, row, number(value), ha="center", va="center", fontsize=FONT_SIZE, color=colour)
         if rank in odd:
             frame = Rectangle((column - 0.46, row - 0.42), 0.92, 0.84, fill=False, edgecolor="#D55E00", linewidth=2)
             axes.add_patch(frame)
-    axes.set_xticks(range(width))
+    axes.set_xticks(range(0, width, ceil(width / _MOST_NUMBERS)))
     axes.set_yticks(range(len(hosts)), [plain(host, 16) for host in hosts], parse_math=False)
     axes.tick_params(length=0, labelsize=FONT_SIZE)
     colour = INK if odd else GREY
-    axes.set_title(_title(cell, odd), fontsize=FONT_SIZE + 1, loc="left", parse_math=False, color=colour)
+    axes.set_title(_title(cell, odd, values), fontsize=FONT_SIZE + 1, loc="left", parse_math=False, color=colour)
     axes.spines[:].set_visible(False)
 
 
@@ -140,7 +144,12 @@ def _peaks(cell: CellResult, divisor: float) -> list[float]:
     return [rank.peak.peak_bytes / divisor for rank in cell.rank_memory]
 
 
-def _title(cell: CellResult, odd: Sequence[int]) -> str:
-    """The layout and its odd ranks, on lines as wide as a panel."""
-    named = f"{cell.label}: odd rank {', '.join(map(str, odd))}" if odd else cell.label
-    return "\n".join(fold(named, LABEL_WIDTH)[:LABEL_LINES])
+def _title(cell: CellResult, odd: Sequence[int], values: Sequence[float]) -> str:
+    """The layout, its odd ranks, and the range of ranks that are too many for a number each, as wide as a panel."""
+    crowded = max(Counter(cell.hosts).values()) > _MOST_NUMBERS
+    facts = [f"{number(min(values))} to {number(max(values))}"] if crowded else []
+    facts += [f"odd rank {', '.join(map(str, odd))}"] if odd else []
+    named = fold(f"{cell.label}: {', '.join(facts)}" if facts else cell.label, LABEL_WIDTH)
+    if len(named) > LABEL_LINES:
+        named = [*fold(cell.label, LABEL_WIDTH)[:LABEL_LINES], *fold(", ".join(facts), LABEL_WIDTH)[:1]]
+    return "\n".join(named)

@@ -9,12 +9,13 @@ import pytest
 from harness.errors import UsageError
 from harness.failure import FailureClass
 from harness.layout import parse_layout
+from harness.predict.error import MEMORY_MARGIN as MARGIN
 from harness.predict.memory import predict_memory
 from harness.record import RunRecord
 from harness.spec import Ranks, Settings
 from harness.store import SweepStore
 from harness.sweep.plan import make_plan
-from harness.sweep.prune import MARGIN, earlier_failures, prune
+from harness.sweep.prune import earlier_failures, prune
 from harness.topology.model import Device, Node, Topology
 from harness.workload import PRESETS, Workload
 from tests.unit import factories
