@@ -120,6 +120,21 @@ def test_pictures_and_tables_are_in_the_report(tmp_path: Path) -> None:
     assert "ddp r4: odd among its peers is rank 3 of node0." in text
 
 
+def test_ranks_that_have_no_room_for_a_number_each_show_their_range() -> None:
+    plan = make_plan(["ddp:r40"], world_size=40, global_batch=40)
+    own = [rank_memory(parameters=100 + rank / 100) for rank in range(40)]
+    verify = with_memory(make_verify_record(plan, "ddp:r40"), own)
+    drawn = draw_memory_ranks(compare(plan, replace_record(make_records(plan, {"ddp:r40": 0.1}), verify)))
+    assert drawn is not None
+    panel = drawn.axes[0]
+    assert panel.get_title(loc="left") == "ddp r40: 100 to 100"
+    assert [text for text in panel.texts if text.get_text()] == []
+    assert len(panel.get_xticks()) <= 12
+    few = draw_memory_ranks(sweep())
+    assert few is not None
+    assert len(few.axes[0].texts) == 4
+
+
 def test_nothing_is_drawn_without_measurements() -> None:
     comparison = compare(PLAN, make_records(PLAN, {"ddp:r4": 0.12}))
     assert draw_memory_ranks(comparison) is None

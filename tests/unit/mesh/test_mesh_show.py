@@ -12,7 +12,7 @@ from harness.errors import StoreError, UsageError
 from harness.layout import Mesh
 from harness.layout.subset import described
 from harness.mesh import make_contract, read_contract
-from harness.mesh.show import contract_text, draw, rank_rows
+from harness.mesh.show import contract_text, draw, figure, rank_rows
 from tests.unit.mesh.machines import two_by_four
 
 PNG = b"\x89PNG"
@@ -68,6 +68,17 @@ def test_a_picture_is_drawn_or_refused_in_one_line(tmp_path: Path) -> None:
         draw(contract, tmp_path / "nowhere" / "mesh.png")
     with pytest.raises(UsageError, match="at most 512 ranks and the mesh has 1024"):
         draw(make_contract(described(128, 8), Mesh(dp_shard=1024)), tmp_path / "big.png")
+
+
+def test_a_host_with_more_than_16_devices_takes_several_lines() -> None:
+    (panel,) = figure(make_contract(described(2, 40), Mesh(dp_shard=80))).axes
+    assert panel.get_xlim() == (0, 16)
+    assert panel.get_ylim() == (6, 0)
+    rows = [label.get_text() for label in panel.get_yticklabels()]
+    assert rows == [f"{host}, {start}+" for host in ("node0", "node1") for start in (0, 16, 32)]
+    # rank 57 is device 17 of the second host: its second line, second place
+    (cell,) = [text for text in panel.texts if text.get_text().startswith("rank 57 ")]
+    assert cell.get_position() == (1.5, 4.5)
 
 
 def test_init_show_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
