@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tabulate import tabulate
 
@@ -116,10 +116,16 @@ def _time_row(one: LayoutForecast) -> dict[str, str]:
         "step s": f"{time.step_time_s:,.3f}",
         "compute s": f"{time.compute_s:,.3f}",
         "optimizer s": f"{time.optimizer_s:,.3f}",
-        "exposed s": " + ".join(f"{axis} {seconds:,.3f}" for axis, seconds in time.exposed_s.items()) or "-",
+        "exposed s": _exposed(time.exposed_s),
         "hidden s": f"{time.hidden_s:z,.3f}",
         "cross-node": "-" if one.cross_node_share is None else f"{one.cross_node_share:.0%}",
     }
+
+
+def _exposed(by_axis: Mapping[str, float]) -> str:
+    """``tp 0.056``, or several; axes that add nothing are left out."""
+    shown = [f"{axis} {seconds:,.3f}" for axis, seconds in by_axis.items() if seconds >= 0.0005]
+    return " + ".join(shown) or ("0.000" if by_axis else "-")
 
 
 def _memory_row(one: LayoutForecast, unit: Unit) -> dict[str, str]:
