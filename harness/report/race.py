@@ -70,5 +70,5 @@ def _risk(race: RaceVerdict) -> Sequence[str]:
     best, rival, ratio = race.racing[0], savings.wrong_label, savings.wrong_ratio
     sure = f"(but for a chance of {SURE_ERROR:.1%})"
     most = f"{rival} could come closest: at most {ratio:.0%} of the speed of {best} {sure}"
-    cost = "so that nothing is lost" if ratio <= 1 else f"so that choosing {best} loses {1 - 1 / ratio:.1%} at most"
+    cost = "so that nothing is lost" if ratio <= 1 else f"so that choosing {best} loses {1 - 1 / ratio:z.1%} at most"
     return (f"{risk} Its cost if so: of those stopped, {most}, {cost}.",)

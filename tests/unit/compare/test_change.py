@@ -325,7 +325,7 @@ def test_the_command(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {c["label"]: c["change"] for c in document["cells"]}["fsdp s4"] == "slower"
     assert document["exit_code"] == 1
     assert err.splitlines()[0] == "b against a"
-    assert err.splitlines()[1].startswith("REGRESSION: of 3 cells 1 slower, 2 tie; all cells together -")
+    assert err.splitlines()[1].startswith("REGRESSION: of 3 cells 1 slower, 2 tie; all cells together 0.0% [")
     assert ElementTree.parse(junit_file).getroot().tag == "testsuites"
     assert markdown.read_text().startswith("### :warning: `a` → `b`")
     assert _run(["compare", "b", "a", "--results", str(results)]) == 0

@@ -29,7 +29,7 @@ def test_the_night_in_a_few_lines() -> None:
     change = compare_sweeps(sweep(), tonight, Rule(slower=0.05))
     lines = summary(tonight, [change], exit_code(tonight, [change])).splitlines()
     assert lines[0] == "meshsweep nightly sweep: REGRESSION"
-    assert lines[2].startswith("against sweep: 2 of 3 cells unchanged, all together -")
+    assert lines[2].startswith("against sweep: 2 of 3 cells unchanged, all together 0.0% [")
     assert lines[3].startswith("  fsdp s4: slower, speed -16.7% [")
 
 
