@@ -58,7 +58,7 @@ def lead_text(ratio: Ratio, rival: str, good: str = "fast") -> str:
 
 def share_text(ratio: Ratio) -> str:
     """``14% [9, 18]``, without the brackets where both sides are single measurements."""
-    return percent_text(ratio) if ratio.samples > 1 else f"{100 * (ratio.ratio - 1):.3g}%"
+    return percent_text(ratio) if ratio.samples > 1 else f"{100 * (ratio.ratio - 1):z.3g}%"
 
 
 def speed_text(cell: CellResult) -> str:
