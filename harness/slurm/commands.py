@@ -54,11 +54,11 @@ class Silence:
     @contextlib.contextmanager
     def unsaid(self) -> Iterator[None]:
         """Nothing is told meanwhile, by one that shows it in its own way."""
-        self._unsaid = True
+        before, self._unsaid = self._unsaid, True
         try:
             yield
         finally:
-            self._unsaid = False
+            self._unsaid = before
 
     def begins(self, command: str) -> None:
         """``command`` waits, or has waited in vain."""
@@ -171,7 +171,9 @@ def details(job_id: str) -> JobStatus:
     if status is not None and status.final:
         return status
     try:
-        text = call("sacct", "-n", "-P", "-X", "-D", "-j", job_id, "-o", state.SACCT_FIELDS)
+        # where accounting is closed, it is for good: nobody waits for it
+        with SILENCE.unsaid():
+            text = call("sacct", "-n", "-P", "-X", "-D", "-j", job_id, "-o", state.SACCT_FIELDS)
         accounted = state.parse_sacct(text).get(job_id)
     except ExecutionError:
         accounted = None

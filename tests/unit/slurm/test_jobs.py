@@ -165,6 +165,17 @@ def test_a_silent_controller_is_told_of_once_and_so_is_its_return(
         commands.call("squeue", limit_s=0.2)
 
 
+def test_accounting_that_is_closed_is_no_silence(
+    store: SweepStore, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = submitted(store, slurm)
+    slurm.say("scontrol", err="slurm_load_jobs error: Invalid job id specified\n", rc=1)
+    slurm.say("sacct", err="sacct: error: Sending PersistInit msg: Connection refused\n", rc=1)
+    assert job.poll() and not job.poll()
+    assert job.state == "UNKNOWN"
+    assert capsys.readouterr().err == ""
+
+
 def test_a_silent_controller_is_not_asked_again_for_each_job(store: SweepStore, slurm: FakeSlurm) -> None:
     queue = slurm_queue.Queue(every_s=0.4)
     for job_id in ("41", "42", "43"):
