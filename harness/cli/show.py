@@ -68,15 +68,16 @@ def _with_speeds(topology: Topology) -> Topology:
     return topology.model_copy(update={"measured": speeds.inside, "warnings": (*topology.warnings, *speeds.faults)})
 
 
-def _planned(folder: Path) -> bool:
-    """Wait until a sweep has its plan; False if what started it has ended without one."""
-    while True:
-        alive = starting(folder)
-        if (folder / "sweep.json").exists():
-            return True
-        if not alive:
-            return False
-        time.sleep(1.0)
+def _planned(folder: Path, as_json: bool) -> bool:
+    """Wait until a sweep has its plan, saying what it waits for; False where none will come, or on Ctrl-C."""
+    said, plan = "", folder / "sweep.json"
+    with contextlib.suppress(KeyboardInterrupt):
+        while starting(folder) and not plan.exists():
+            if (text := waiting_text(folder)) != said:
+                click.echo(text, err=as_json)
+                said = text
+            time.sleep(1.0)
+    return plan.exists()
 
 
 def _without_cells(sweep: str, as_json: bool) -> int:
@@ -141,10 +142,7 @@ def status(sweep: str | None, results: Path, go_on: bool, as_json: bool) -> int:
 
     early = without_plan(results, sweep)
     if early is not None:
-        click.echo(waiting_text(early), err=as_json)
-        if not go_on:
-            return _without_cells(early.name, as_json)
-        if not _planned(early):
+        if not (go_on and _planned(early, as_json)):
             click.echo(waiting_text(early), err=as_json)
             return _without_cells(early.name, as_json)
         sweep = str(early)

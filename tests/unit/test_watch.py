@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.cli import _run, watch
+from harness.cli import _run, show, watch
 from harness.execute.jobs import Running
 from harness.launch.folder import write_launch
 from harness.record import RunRecord
@@ -86,6 +86,17 @@ def test_ctrl_c_ends_the_watching_with_the_table_and_says_nothing_of_the_sweep(
     assert _run(["status", "--watch"]) == 0
     out, err = capsys.readouterr()
     assert "ddp r4" in out and err == ""
+
+
+def test_what_a_probe_waits_for_is_said_whenever_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["PENDING", "PENDING", "RUNNING"]
+    monkeypatch.setattr(show, "starting", lambda _: bool(texts))
+    monkeypatch.setattr(show, "waiting_text", lambda _: texts.pop(0))
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    assert not show._planned(tmp_path, as_json=False)
+    assert capsys.readouterr().out == "PENDING\nRUNNING\n"
 
 
 def test_looking_whether_a_sweep_is_driven_holds_nobody_up(tmp_path: Path) -> None:
