@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 
 from harness.compare.ground import choose_ground, ground_key
@@ -52,7 +53,7 @@ class Cell:
     elsewhere: tuple[Round, ...]
     lost: tuple[RunRecord, ...]
 
-    @property
+    @cached_property
     def label(self) -> str:
         return self.layout.label
 

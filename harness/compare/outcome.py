@@ -89,8 +89,14 @@ def _samples(record: RunRecord | None) -> GateSamples | None:
     steps = min(len(gate.losses), len(gate.grad_norms))
     if steps == 0:
         return None
-    losses, norms = (tuple(max(-_LIMIT, min(_LIMIT, x)) for x in v[:steps]) for v in (gate.losses, gate.grad_norms))
+    losses, norms = (_bounded(values[:steps]) for values in (gate.losses, gate.grad_norms))
     return GateSamples(losses=losses, grad_norms=norms, first_grad_norm_by_parameter=gate.first_grad_norm_by_parameter)
+
+
+def _bounded(values: tuple[float, ...]) -> tuple[float, ...]:
+    if min(values) >= -_LIMIT and max(values) <= _LIMIT:
+        return values
+    return tuple(max(-_LIMIT, min(_LIMIT, x)) for x in values)
 
 
 def _failed(record: RunRecord, gate: GateVerdict | None = None) -> Verdict:

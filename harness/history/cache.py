@@ -52,14 +52,12 @@ def read_tables(root: Path, columns: Sequence[str] | None = None) -> Tables:
 
 def signature(folder: Path) -> str:
     """Changes whenever a file of the sweep that counts is written, replaced, added or removed."""
-    found = hashlib.blake2b(digest_size=16)
     stats = [("", (folder / "sweep.json").stat())]
     if (folder / "records").is_dir():
         with os.scandir(folder / "records") as entries:
             stats += sorted((entry.name, entry.stat()) for entry in entries if entry.name.endswith(".json"))
-    for name, stat in stats:
-        found.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\0{stat.st_ino}\n".encode())
-    return found.hexdigest()
+    told = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in stats]
+    return hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
 def _only(tables: Tables, names: Sequence[str]) -> Tables:

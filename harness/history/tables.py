@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -219,7 +219,7 @@ def _state_speeds(
 def _cell_values(plan: SweepPlan, cell: Cell, rounds: RoundsById) -> dict[str, Any]:
     row: dict[str, Any] = {"rounds": len(cell.rounds)}
     if cell.rounds:
-        row["step_time_s"] = float(np.median(np.concatenate([timed.times for timed in cell.rounds])))
+        row["step_time_s"] = median(chain.from_iterable(timed.times for timed in cell.rounds))
         row["level_step_time_s"] = math.exp(fmean(rounds[id(timed.record)].level for timed in cell.rounds))
         row["tokens_per_s"] = plan.workload.tokens_per_step / row["step_time_s"]
     if cell.verify is not None and cell.verify.memory is not None:

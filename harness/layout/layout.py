@@ -33,8 +33,13 @@ class LayoutOptions(Frozen):
 
     def changed(self) -> dict[str, Any]:
         """The options that differ from their default, by name."""
-        default = LayoutOptions()
-        return {k: v for k, v in self if v != getattr(default, k) or type(v) is not type(getattr(default, k))}
+        own, default = self.__dict__, _DEFAULT.__dict__
+        return {
+            k: v for k, v in own.items() if v is not default[k] and (v != default[k] or type(v) is not type(default[k]))
+        }
+
+
+_DEFAULT = LayoutOptions()
 
 
 class Layout(Frozen):
