@@ -1,4 +1,4 @@
-"""How a long history is read: cold from its records, and through its cache."""
+"""How a long history is read: cold from its records, through its cache, and with one night that is new."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from benchmarks.synthetic import write_nights
 from harness.history.cache import FOLDER, read_tables
 from harness.history.nights import history
+from harness.store import sweeps
 
 ROUNDS = 13
 
@@ -37,3 +38,14 @@ def test_cached(benchmark: BenchmarkFixture, root: Path) -> None:
     """Signatures of all files, cells from the cache, change points of every cell."""
     read_tables(root)
     benchmark.pedantic(lambda: history(read_tables(root, columns=("sweep",)).cells), rounds=3)
+
+
+def test_a_new_night(benchmark: BenchmarkFixture, root: Path) -> None:
+    """What every night costs beside: signatures, one sweep from its records, the cache written anew."""
+    read_tables(root)
+    record = next((sweeps(root)[-1] / "records").iterdir())
+    benchmark.pedantic(read_tables, (root, ("sweep",)), setup=lambda: _written_again(record), rounds=3)
+
+
+def _written_again(path: Path) -> None:
+    path.write_bytes(path.read_bytes())
