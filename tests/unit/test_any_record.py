@@ -11,10 +11,11 @@ import pytest
 
 from harness.compare import compare
 from harness.compare.change import compare_sweeps
+from harness.errors import UsageError
 from harness.history.load import load
 from harness.history.nights import history
 from harness.history.tables import sweep_tables
-from harness.recommend import Limits, make_objective, recommend
+from harness.recommend import Limits, Measured, make_objective, recommend, recommend_of
 from harness.recommend.console import render as recommended
 from harness.report import render, write_report
 from harness.report.changes import change_markdown, change_text, junit
@@ -52,6 +53,18 @@ def test_any_records_are_reported_judged_and_explained(seed: int) -> None:
         assert explain(one, [cell, *one.ranked[:1]]).text
     change = compare_sweeps(one, two)
     assert change_text(change) and change_markdown(change) and junit([change])
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_any_sweeps_are_chosen_from_together_or_refused_in_a_line(seed: int) -> None:
+    first, second = any_sweep(seed), any_sweep(-1 - seed)
+    again = Measured("again", *first)
+    for objective in OBJECTIVES:
+        assert recommended(recommend_of([Measured("first", *first), again], objective, Limits(max_restore_s=1.0)))
+        try:
+            assert recommended(recommend_of([Measured("first", *first), Measured("second", *second)], objective))
+        except UsageError as error:
+            assert "\n" not in str(error) and " cannot be compared: " in str(error)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
