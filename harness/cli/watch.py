@@ -164,10 +164,14 @@ def _jobs(store: SweepStore, jobs: Sequence[tuple[Running, str]], width: int) ->
     columns = {
         "job": [job.job_id for job, _ in jobs],
         "state": [_word(job) for job, _ in jobs],
-        "at": [_position(store, launch_id)[: width // 3] for _, launch_id in jobs],
+        "at": [_cut(_position(store, launch_id), width // 3) for _, launch_id in jobs],
         "launch": [launch_id for _, launch_id in jobs],
     }
     return _table(columns, "launch", width)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _position(store: SweepStore, launch_id: str) -> str:
@@ -179,4 +183,4 @@ def _position(store: SweepStore, launch_id: str) -> str:
         return ""
     slowest = min(positions)
     alone = len(launch.runs) == 1
-    return slowest.phase if alone else f"{launch.runs[slowest.run].layout.label}: {slowest.phase}"
+    return slowest.phase if alone else f"{slowest.phase}: {launch.runs[slowest.run].layout.label}"

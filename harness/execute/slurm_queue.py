@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.errors import ExecutionError
-from harness.launch.folder import ended_well, read_launch
+from harness.launch.folder import ended_well, has_ended, read_launch
 from harness.launch.job_file import JobEnd, SlurmJobFile, write_job_file
 from harness.slurm import commands
 from harness.slurm.commands import ControllerSilent
@@ -98,6 +98,7 @@ class SlurmJob:
     def __init__(self, folder: Path, file: SlurmJobFile, queue: Queue, done: Callable[[], bool] | None = None) -> None:
         self.folder, self.file, self._queue = folder, file, queue
         self._done = done or (lambda: ended_well(folder, read_launch(folder)))
+        self._told = done or (lambda: has_ended(folder, read_launch(folder)))
         self._last: JobStatus | None = None
         self._completing_since: float | None = None
         self._missed_at: list[int] = []
@@ -162,7 +163,7 @@ class SlurmJob:
         if status.active and status.state != "COMPLETING":
             return True
         if status.state == "COMPLETED":
-            _wait_until(self._done, FILES_WITHIN_S)
+            _wait_until(self._told, FILES_WITHIN_S)
         self.ended(status)
         return False
 

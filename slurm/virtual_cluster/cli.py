@@ -24,7 +24,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.call is not call_status:
             require_rights()
-        return int(arguments.call(arguments))
+        code = int(arguments.call(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # whoever read the output has seen enough; the interpreter would complain of what is left of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except ClusterError as error:
         print(f"virtual-cluster: {error}", file=sys.stderr)
         return error.exit_code

@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,18 @@ FAULTY = ("--model", "tests.e2e.faulty:model", "--ranks", "2", *SMALL, "--collec
 SHORT = ("--rounds", "1", "--steps", "4")
 
 
+def last_counts(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` with each option once, as last given: a test may refine what the constants here say."""
+    found: dict[str, list[str]] = {"": []}
+    name = ""
+    for word in arguments:
+        if word.startswith("--"):
+            name = word
+            found.pop(name, None)
+        found.setdefault(name, []).append(word)
+    return [word for words in found.values() for word in words]
+
+
 class Sweep:
     """One sweep on the cluster."""
 
@@ -42,11 +54,11 @@ class Sweep:
         return self.command.results / self.name
 
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
-        self.process = self.command.start(*arguments, **self.env, **env)
+        self.process = self.command.start(*last_counts(arguments), **self.env, **env)
         return self.process
 
     def run(self, *arguments: str, timeout_s: float = LONG_S, **env: str) -> subprocess.CompletedProcess[str]:
-        return self.command.run(*arguments, timeout_s=timeout_s, **self.env, **env)
+        return self.command.run(*last_counts(arguments), timeout_s=timeout_s, **self.env, **env)
 
     def has_records(self, count: int) -> bool:
         return len(list(self.folder.glob("records/*.json"))) >= count

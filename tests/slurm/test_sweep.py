@@ -318,7 +318,7 @@ def test_commands_wait_for_a_controller_that_is_silent_for_a_minute(sweep: Sweep
             status = sweep.run("status", "s")
             assert (status.returncode, f"job {job} unknown: Slurm does not answer" in status.stdout) == (0, True)
             assert status.stderr == "meshsweep: Slurm does not answer squeue; waiting for it, jobs go on meanwhile\n"
-            assert "Slurm says nothing now" in other.run("status", "t").stdout
+            assert "its probe job is being submitted" in other.run("status", "t").stdout
             time.sleep(max(0.0, end - time.monotonic()))
             assert [command.poll() for command in (process, begins, cancel)] == [None] * 3
         ended, told = cancel.communicate(timeout=500)
