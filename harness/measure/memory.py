@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -101,8 +102,11 @@ class LiveTensors(TorchDispatchMode):
 
     def see(self, tensor: Tensor) -> int | None:
         """Book a tensor's storage; its name in the ledger, None where it has none on this device."""
+        # wrappers name a storage as large as the wrapped tensor's, which no allocator has
         if isinstance(tensor, DTensor):
             return self.see(tensor._local_tensor)
+        if isinstance(tensor, AsyncCollectiveTensor):
+            return self.see(tensor.elem)
         if tensor.device.type != self._device_type or not isinstance(tensor, self._local_type):
             return None
         try:

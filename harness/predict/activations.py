@@ -129,14 +129,8 @@ def head_bytes(layout: Layout, workload: Workload, kernels: Kernels) -> HeadActi
 
 
 def input_bytes(layout: Layout, workload: Workload) -> int:
-    """Inputs and targets, int64; under tensor parallelism also copies of the embedding's result.
-
-    DTensor's functional all-reduce keeps its input and a wrapped result beside the result, and fully_shard's hooks
-    once more.
-    """
-    at = sizes(layout, workload)
-    copies = 0 if layout.mesh.tp == 1 else 2 if layout.strategy == "tp" else 3
-    return round((2 * 8 + copies * at.between * _residual_bytes(layout, at)) * at.tokens)
+    """Inputs and targets, int64."""
+    return 2 * 8 * sizes(layout, workload).tokens
 
 
 def rope_bytes(shape: ModelShape, seq_len: int) -> int:
