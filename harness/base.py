@@ -12,7 +12,13 @@ from pydantic import BaseModel, ConfigDict
 class Frozen(BaseModel):
     """A frozen pydantic model; unknown fields and NaN/inf are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",
+        defer_build=True,  # at first use: building all models is a third of a command's start, and it uses few
+    )
 
 
 def digest(value: Any, length: int = 12) -> str:

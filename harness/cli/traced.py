@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tabulate import tabulate
 
@@ -31,8 +33,19 @@ def with_traces(found: Forecast, every: bool) -> Forecast:
     return found.model_copy(update={"traced": tuple(traced), "untraced": tuple(untraced)})
 
 
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Without the garbage collector, which takes a third of the time of torch's import and finds nothing."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def _traced(one: LayoutForecast, workload: Workload) -> TracedLayout:
-    from harness.predict.trace import trace  # here, since it imports torch
+    with _no_collections():
+        from harness.predict.trace import trace  # here, since it imports torch
 
     request = parse_layout(one.layout)
     layout = Layout(strategy=request.strategy, mesh=request.mesh or Mesh(), options=request.options)

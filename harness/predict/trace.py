@@ -11,6 +11,7 @@ grows with each further one by the same amount. So does memory at each moment; t
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -18,8 +19,10 @@ from functools import lru_cache
 from multiprocessing import get_context
 
 import torch
+import torch._dynamo  # DTensor does so at its first operator; once here and not in every process that traces
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -101,7 +104,6 @@ def trace_blocks(layout: Layout, workload: Workload, *blocks: int) -> tuple[Trac
             f"{layout.text} cannot be traced compiled; trace it without compile: its collectives are equal"
         )
     specs = [_spec(layout, workload, count) for count in blocks]
-    import torch._dynamo  # noqa: F401  DTensor does so at its first operator; once here and not in every process
 
     with ExitStack() as stack:
         # each in a process of its own, since torch caches what knows the groups of an earlier trace
@@ -123,6 +125,7 @@ def _spec(layout: Layout, workload: Workload, blocks: int) -> RunSpec:
 
 
 def _trace_apart(spec: RunSpec) -> Trace:
+    gc.freeze()  # what was imported, which collections need not look at
     with fake_group(spec.layout.mesh.world_size), quiet_torch(), chunks_on_demand():
         return _trace_step(spec)
 
@@ -134,6 +137,7 @@ def _trace_step(spec: RunSpec) -> Trace:
     if isinstance(session.model, DistributedDataParallel):
         # not the function itself: torch looks at a hook's annotations, and refuses those that are not evaluated
         session.model.register_comm_hook(None, lambda _state, bucket: all_reduce_bucket(bucket))
+    parts = _optimize_parts(session) if isinstance(session.model, FSDPModule) else []
     with fake:
         batch = _batch(spec)
     _settle(session, batch, fake)
@@ -145,6 +149,10 @@ def _trace_step(spec: RunSpec) -> Trace:
     def at_phase(phase: StepPhase) -> None:
         counter.set_phase(phase)
         watch.at_phase(phase)
+        if phase == "optimizer":
+            for parameter, part in parts:
+                assert parameter.grad is not None
+                part.grad = _local(parameter.grad)
 
     session.on_phase = at_phase
     with fake, watch.running(), counter:
@@ -152,7 +160,7 @@ def _trace_step(spec: RunSpec) -> Trace:
         session.step(batch, spec.settings.max_grad_norm)
         watch.end()
     parameters = list(session.model.parameters())
-    states = [value for state in session.optimizer.state.values() for value in state.values()]
+    states = [v for state in session.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
     found = Trace(
         collectives=counter.collectives,
         parameters_bytes=_local_bytes(parameters),
@@ -168,13 +176,28 @@ def _trace_step(spec: RunSpec) -> Trace:
     return found
 
 
+def _optimize_parts(session: Session) -> list[tuple[Tensor, Tensor]]:
+    """Give the optimizer the rank's own parts instead of parameters; returns both.
+
+    fully_shard leaves gradients placed as their parameters are, and AdamW works element by element: on DTensors it does
+    the same to the parts, once DTensor has found, in half a second, that it needs no communication.
+    """
+    found: list[tuple[Tensor, Tensor]] = []
+    for group in session.optimizer.param_groups:
+        parts = [_local(parameter) for parameter in group["params"]]
+        found += zip(group["params"], parts, strict=True)
+        group["params"] = parts
+    return found
+
+
 def _settle(session: Session, batch: tuple[Tensor, Tensor], fake: FakeTensorMode) -> None:
-    """What lies behind a steady step: the optimizer's states, as a step on zero gradients makes them; DDP's buckets."""
+    """What lies behind a steady step: the optimizer's states, which its first step makes of zeros; DDP's buckets."""
     if not isinstance(session.model, DistributedDataParallel):
         with fake:
-            for parameter in session.model.parameters():
-                parameter.grad = torch.zeros_like(parameter)
-            session.optimizer.step()
+            for group in session.optimizer.param_groups:
+                for parameter in group["params"]:  # those without a gradient get no state
+                    parameter.grad = torch.empty_like(parameter)
+                session.optimizer._init_group(group, [], [], [], [], [], [])  # type: ignore[attr-defined]
         return
     for _ in range(2):  # buckets are laid out anew after the first step, and hold gradients after the second
         with fake:
@@ -190,9 +213,13 @@ def _batch(spec: RunSpec) -> tuple[Tensor, Tensor]:
     return torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
 
 
+def _local(tensor: Tensor) -> Tensor:
+    """The rank's own part."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
 def _local_bytes(tensors: Iterable[Tensor]) -> int:
-    local = [x.to_local() if isinstance(x, DTensor) else x for x in tensors if isinstance(x, Tensor)]
-    return sum(x.numel() * x.element_size() for x in local)
+    return sum(local.numel() * local.element_size() for local in map(_local, tensors))
 
 
 def extend(short: Trace, long: Trace, layers: int) -> Trace:
