@@ -69,6 +69,7 @@ def draw_frontier(comparison: Comparison) -> Figure | None:
     axes.set_xlabel(f"peak memory of the fullest rank, {peaks.name} (less is better)")
     axes.set_ylabel(f"{rates.name}, all ranks, with 95% intervals (more is better)")
     axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
     figure.suptitle(heading(comparison, "Speed against memory"), x=0.01, ha="left", fontsize=12, parse_math=False)
     figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=9)
     edge = sorted((p for p in points if p.on_frontier), key=lambda p: (p.x, p.y))
@@ -126,4 +127,4 @@ def _intervals(axes: Axes, points: list[Point]) -> None:
     for at in points:
         ends = [[max(at.y - at.low, 0.0)], [max(at.high - at.y, 0.0)]]
         colour = BLUE if at.on_frontier else GREY
-        axes.errorbar(at.x, at.y, yerr=ends, fmt="none", color=colour, linewidth=0.8, capsize=2, zorder=1)
+        axes.errorbar(at.x, at.y, yerr=ends, fmt="none", color=colour, linewidth=0.8, capsize=2, zorder=1.9)
