@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import connection, get_context
+from multiprocessing import connection, forkserver, get_context, resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -74,20 +74,25 @@ class RankGroup:
     ) -> None:
         context = get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
+        _start_server()
         self._processes: list[Any] = []
         self._pipes: list[connection.Connection] = []
-        for local_rank in range(local_ranks):
-            rank = first_rank + local_rank
-            here, there = context.Pipe()
-            log = None if log_folder is None else str(log_folder / f"rank{rank}.log")
-            rank_env = {**(env or {}), "RANK": str(rank), "LOCAL_RANK": str(local_rank)}
-            process = context.Process(target=_serve, args=(there, log, rank_env), daemon=True)
-            process.start()
-            there.close()
-            self._processes.append(process)
-            self._pipes.append(here)
         self.first_rank = first_rank
         self._peers = peers
+        try:
+            for local_rank in range(local_ranks):
+                rank = first_rank + local_rank
+                here, there = context.Pipe()
+                log = None if log_folder is None else str(log_folder / f"rank{rank}.log")
+                rank_env = {**(env or {}), "RANK": str(rank), "LOCAL_RANK": str(local_rank)}
+                process = context.Process(target=_serve, args=(there, log, rank_env), daemon=True)
+                process.start()
+                there.close()
+                self._processes.append(process)
+                self._pipes.append(here)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> RankGroup:
         return self
@@ -198,6 +203,16 @@ class RankGroup:
         self._pipes.clear()
 
 
+def _start_server() -> None:
+    """Start the process that ranks are forked from. Ctrl-C, which a terminal sends to all, is not for it."""
+    resource_tracker.ensure_running()  # which unblocks SIGINT when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(pipe: connection.Connection, log: str | None, env: dict[str, str]) -> None:
     """A rank's life: take calls until the pipe closes. Leaves without the interpreter's teardown."""
     die_with_parent()
@@ -205,7 +220,10 @@ def _serve(pipe: connection.Connection, log: str | None, env: dict[str, str]) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(env)
     if log is not None:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except FileNotFoundError:
+            os._exit(0)  # its folder is gone, and so is whoever asked for this rank
         os.dup2(file, 1)
         os.dup2(file, 2)
     while True:

@@ -144,6 +144,6 @@ def draw_predicted(comparison: Comparison) -> Figure | None:
         at: (max(m, p), f"{signed(100 * (p / m - 1))}%")
         for at, (m, p) in enumerate(zip(measured, predicted, strict=True))
     }
-    write_values(axes, ends)
+    write_values(axes, ends, gap=8.0)  # a mark stands on the end
     axes.set_xlabel(f"peak memory of the fullest rank, {unit.name}")
     return finished(figure, axes, heading(comparison, "Predicted beside measured"))

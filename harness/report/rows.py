@@ -35,10 +35,11 @@ def cell_rows(cells: Sequence[CellResult], panels: int = 1) -> tuple[Figure, lis
     return figure, found
 
 
-def write_values(axes: Axes, values: Mapping[int, tuple[float, str]]) -> None:
-    """The value of each row, right of where its drawing ends."""
+def write_values(axes: Axes, values: Mapping[int, tuple[float, str]], gap: float = 4.0) -> None:
+    """The value of each row, ``gap`` points right of where its drawing ends."""
     for row, (end, text) in values.items():
-        axes.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=FONT_SIZE, color=INK)
+        at = (gap, 0)
+        axes.annotate(text, (end, row), at, textcoords="offset points", va="center", fontsize=FONT_SIZE, color=INK)
     axes.margins(x=0.13)
 
 

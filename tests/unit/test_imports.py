@@ -58,6 +58,7 @@ LEVEL = {
     "predict.trace": 11,
     "nightly": 11,
     "cli": 12,
+    "entry": 13,
 }
 TORCH_USERS = {"train", "measure", "predict.fakes", "predict.trace"}
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import entry
 from harness.cli import _run
 from tests.unit.factories import make_store
 
@@ -114,3 +115,17 @@ def test_saying_the_same_again_or_listing_more_is_no_mistake(capsys: pytest.Capt
     assert _run(["layouts", *cluster, "--json", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {one["strategy"] for one in found["layouts"]} == {"ddp", "fsdp"}
+
+
+def test_an_interruption_while_everything_is_imported_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Importing:
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "harness.cli", Importing())
+    with pytest.raises(SystemExit) as ended:
+        entry.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "meshsweep: interrupted\n"
