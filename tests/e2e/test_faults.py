@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 
@@ -13,6 +14,7 @@ from harness.execute.jobs import JobFile
 from harness.failure import FailureClass
 from harness.store import SweepStore
 from tests.e2e.conftest import QUICK, Command
+from tests.unit.factories import make_store
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -97,6 +99,21 @@ def wait_for_records(command: Command, count: int) -> None:
     while len(list((command.results / "s" / "records").glob("*.json"))) < count:
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_ctrl_c_in_a_checkpoint_study_is_one_line_and_leaves_nothing(command: Command) -> None:
+    """While ranks still import, too, and sent to all processes, as a terminal does."""
+    store = make_store(command.results.parent)
+    process = command.start("checkpoint", "measure", "--layouts", "ddp:r2")
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("[1/3] ddp r2: every way")
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    assert stderr.strip().startswith("meshsweep: interrupted; parts that were measured are kept in sweep sweep")
+    assert command.left(30.0) == []
+    assert list(store.folder.glob(".checkpoint-study-*")) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
