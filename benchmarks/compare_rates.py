@@ -89,10 +89,12 @@ def _walk(rng: np.random.Generator, rounds: int, step: float) -> Array:
     return np.asarray(step * rng.standard_normal((rounds, 1)).cumsum(axis=0))
 
 
-QUIET, BUSY = "quiet.csv", "busy.csv"
+QUIET, BUSY, LONG = "quiet.csv", "busy.csv", "long.csv"
+OF_100 = "recorded, 100 steps a round"
 CONDITIONS = (
     *(Condition("recorded, nothing else running", f"{n} and {n}", split(QUIET, n)) for n in (3, 5, 7)),
     *(Condition("recorded, busy machine", f"{n} and {n}", split(BUSY, n)) for n in (5, 10)),
+    *(Condition(OF_100, f"{n} and {n}", split(LONG, n)) for n in (5, 10)),
     *(Condition("simulated, 2% of scatter", f"{n} and {n}", simulated((n, n))) for n in (3, 5, 10)),
     *(Condition("one of six cells scatters 3 times as much", f"{n} and {n}", simulated((n, n), odd=3)) for n in (3, 5)),
     Condition("one side scatters 3 times as much", "5 and 5", simulated(scatter=(0.02, 0.06))),
@@ -103,6 +105,7 @@ CONDITIONS = (
     Condition("the machine differs by 5% from day to day", "5 and 5", simulated(day=0.05)),
     *(Condition("recorded, nothing else running", f"{n} and {n}", split(QUIET, n), 0.10) for n in (3, 5)),
     *(Condition("recorded, nothing else running", f"{n} and {n}", split(QUIET, n), 0.05) for n in (5, 7)),
+    *(Condition(OF_100, f"{n} and {n}", split(LONG, n), loss) for n, loss in ((5, 0.10), (5, 0.05), (10, 0.05))),
     Condition("simulated, 2% of scatter", "5 and 5", simulated(), 0.10),
     Condition("simulated, 2% of scatter", "10 and 10", simulated((10, 10)), 0.05),
 )
