@@ -69,9 +69,10 @@ def calibrated_time(
 def compute_of(calibration: Calibration, layout: Layout, workload: Workload) -> ComputeParts | None:
     """The layout's own compute, or that of one with the same work a rank; None if neither was timed.
 
-    Waiting for slower ranks is part of it, the all-reduces of one number that ranks waited by are not. Those may last
-    as long as the compute that goes on meanwhile on shared cores, so that less than the compute would be left: where
-    steps without any waiting took longer than that, it is they that count.
+    Of steps whose ranks waited for each other, the all-reduces of one number by which they did are a part that no real
+    step has; but on shared cores others compute meanwhile, so that without them too little is left. Those steps as they
+    are bound the compute from above, and from below what is left without the all-reduces or, where longer, steps in
+    which no rank waited. The middle of the two counts.
 
     The same work: strategy, options, tp, model, sequence length and samples a rank. Its optimizer's time is taken in
     the ratio of the parameters that a rank holds.
@@ -85,12 +86,13 @@ def compute_of(calibration: Calibration, layout: Layout, workload: Workload) -> 
         return None
     chosen = (exact or alike)[0].layout
     profiles = [one for one in calibration.compute if one.layout == chosen]
-    parts = [found for one in profiles if (found := _without_tokens(calibration, one, timed)) is not None]
-    if not parts:
+    left = [found for one in profiles if (found := _without_tokens(calibration, one, timed)) is not None]
+    if not left:
         return None
-    longest = max(parts, key=lambda one: one.step)
+    least, most = (max(bound, key=lambda one: one.step) for bound in (left, [one.parts for one in profiles]))
+    middle = ComputeParts(*((low + high) / 2 for low, high in zip(least, most, strict=True)))
     before, now = (rank_params(job_of(one, work, 1)) for one, work in ((chosen, timed), (layout, workload)))
-    return longest._replace(optimizer=longest.optimizer * now / before)
+    return middle._replace(optimizer=middle.optimizer * now / before)
 
 
 def _without_tokens(calibration: Calibration, profile: ComputeProfile, workload: Workload) -> ComputeParts | None:

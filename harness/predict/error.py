@@ -36,7 +36,7 @@ UNSEEN = ErrorBand(
 )
 CALIBRATED = ErrorBand(
     share=0.15,
-    basis="all 5 layouts of a sweep on 8 CPU ranks of 2 hosts that was predicted from its calibration",
+    basis="all 15 layouts of three sweeps on 8 CPU ranks of 2 hosts, each predicted from its calibration",
 )
 
 
