@@ -53,10 +53,23 @@ def step_parts(breakdown: StepBreakdown) -> dict[str, float]:
     return {**parts, SHARED: breakdown.shared_s} if len(breakdown.exposed_by_axis_s) > 1 else parts
 
 
+def drawn_parts(breakdown: StepBreakdown) -> dict[str, float]:
+    """``step_parts`` without negative ones, so that a stack is as long as its step.
+
+    What no axis' own difference shows goes to several axes at once; where the axes' differences together exceed what is
+    exposed, they are shrunk alike to fit it.
+    """
+    parts = {name: max(0.0, value) for name, value in step_parts(breakdown).items()}
+    own = {axis: parts[axis] for axis in breakdown.exposed_by_axis_s}
+    exposed, total = max(0.0, breakdown.exposed_s), sum(own.values())
+    parts |= {axis: value * min(1.0, exposed / total) for axis, value in own.items() if total}
+    return {**parts, SHARED: exposed - min(exposed, total)} if SHARED in parts else parts
+
+
 def draw_breakdown(comparison: Comparison) -> Figure | None:
-    """A stack a layout: compute, optimizer, waiting, exposed communication by axis. Negative parts are not drawn."""
+    """A stack a layout: compute, optimizer, waiting, exposed communication by axis."""
     cells = shown_cells(comparison)
-    found = {i: step_parts(c.breakdown) for i, c in enumerate(cells) if c.breakdown}
+    found = {i: drawn_parts(c.breakdown) for i, c in enumerate(cells) if c.breakdown}
     if not found:
         return None
     unit = time_unit(sum(parts.values()) for parts in found.values())

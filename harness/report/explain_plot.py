@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.compare import CellResult, Comparison
 from harness.memory_kinds import MEMORY_KINDS
-from harness.report.breakdown_plot import PART_COLOURS, part_name, step_parts
+from harness.report.breakdown_plot import PART_COLOURS, drawn_parts, part_name
 from harness.report.canvas import FONT_SIZE, GREY, heading, new_figure
 from harness.report.memory_plots import KIND_COLOURS, fullest, kind_name
 from harness.report.units import bytes_unit, fold, time_unit
@@ -21,7 +21,7 @@ Stack = Mapping[str, tuple[float, str, str]]  # name -> (size, colour, hatch)
 
 def draw_explanation(comparison: Comparison, cells: Sequence[CellResult]) -> Figure:
     """Left a step's time, right the fullest rank's peak, a column a layout."""
-    steps = [step_parts(c.breakdown) if c.breakdown else {} for c in cells]
+    steps = [drawn_parts(c.breakdown) if c.breakdown else {} for c in cells]
     peaks = [fullest(c.rank_memory).peak if c.rank_memory else None for c in cells]
     times = time_unit(sum(parts.values()) for parts in steps)
     sizes = bytes_unit(peak.peak_bytes for peak in peaks if peak)

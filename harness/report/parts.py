@@ -46,7 +46,8 @@ def step_table(comparison: Comparison) -> PartsTable:
         "From untimed steps of the verify run, in which steps as they are and steps without communication take turns: "
         "exposed is what communication adds to the slowest rank's step, by axis what turning that axis off takes away; "
         "compute and waiting are means over ranks. The ranking's steps are others, timed side by side, and take "
-        "another time. A difference of two steps may be slightly negative by noise."
+        "another time. A difference of two steps may be negative by noise; the "
+        "picture leaves such parts out and fits the others into what is exposed."
     )
     titles = ("layout", f"step ({unit.name})", *(f"{part_name(n)} ({unit.name})" for n in names), "exposed (%)")
     return PartsTable("What a step is made of", titles, tuple(rows), (note,))

@@ -10,7 +10,7 @@ import pytest
 from harness.cli import _run
 from harness.compare import Comparison, compare
 from harness.report import write_report
-from harness.report.breakdown_plot import step_parts
+from harness.report.breakdown_plot import drawn_parts, step_parts
 from harness.report.explain import explain
 from harness.report.memory_plots import draw_memory_ranks
 from harness.store import SweepStore
@@ -76,6 +76,26 @@ def test_parts_of_a_step_sum_to_it() -> None:
         }
     )
     assert sum(step_parts(ddp).values()) == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize(
+    ("without", "drawn"),
+    [
+        # exposed 0.02: an axis that a step does without gets slower by leaves the rest to several at once
+        ((0.13, 0.085), (0.0, 0.015, 0.005)),
+        # differences of 0.03 and 0.01 exceed it, and are shrunk by half
+        ((0.07, 0.09), (0.015, 0.005, 0.0)),
+    ],
+)
+def test_a_stack_is_as_long_as_its_step(without: tuple[float, float], drawn: tuple[float, float, float]) -> None:
+    verify = make_verify_record(PLAN, "hsdp:r2s2")
+    axes = dict(zip(("dp_replicate", "dp_shard"), without, strict=True))
+    hsdp = with_exposure(verify, 0.1, (0.08,) * 4, 0.02, **axes)
+    records = make_records(PLAN, {"ddp:r4": 0.12, "fsdp:s4": 0.2, "hsdp:r2s2": 0.1})
+    (cell,) = cells(compare(PLAN, replace_record(records, hsdp)), "hsdp r2s2")
+    found = drawn_parts(cell.breakdown)
+    assert [found[name] for name in ("dp_replicate", "dp_shard", "several axes at once")] == pytest.approx(drawn)
+    assert sum(found.values()) == pytest.approx(0.1)
 
 
 def test_one_layout_against_another_in_words() -> None:
