@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,12 @@ QUICK = (
     *("--device", "cpu", "--ranks", "2", "--batch", "4", "--seq-len", "16", "--rounds", "1", "--steps", "8"),
     *("--exposure-steps", "0"),
 )
+
+
+def instead(options: Sequence[str], *more: str) -> tuple[str, ...]:
+    """Options, each with its value, and ``more`` in the place of those that it names: each may be given once."""
+    kept = [pair for pair in zip(options[::2], options[1::2], strict=True) if pair[0] not in more]
+    return (*(word for pair in kept for word in pair), *more)
 
 
 @dataclass

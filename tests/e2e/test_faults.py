@@ -13,7 +13,7 @@ import pytest
 from harness.execute.jobs import JobFile
 from harness.failure import FailureClass
 from harness.store import SweepStore
-from tests.e2e.conftest import QUICK, Command
+from tests.e2e.conftest import QUICK, Command, instead
 from tests.unit.factories import make_store
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -49,7 +49,7 @@ def test_faults_in_timed_steps_cost_their_cell_alone(command: Command) -> None:
     """A verify run makes 17 forward passes in a process (memory 2, traffic 5, gate 10); pass 19 is a timed step."""
     faults = "fsdp:s2=kill@19,tp:t2=hang@19"
     layouts = "ddp:r2,fsdp:s2,tp:t2"
-    arguments = ("run", *QUICK, *MODEL, "--layouts", layouts, "--name", "s", "--json", "--steps", "20")
+    arguments = ("run", *instead(QUICK, "--steps", "20"), *MODEL, "--layouts", layouts, "--name", "s", "--json")
     done = command.run(*arguments, FAULTS=faults)
     assert done.returncode == 1, done.stderr
     expected = {"ddp r2": "measured", "fsdp s2": "failed", "tp t2": "failed"}
@@ -71,9 +71,10 @@ def test_faults_in_timed_steps_cost_their_cell_alone(command: Command) -> None:
 def test_a_cell_that_never_ends_is_stopped_at_its_limit(command: Command) -> None:
     faults = "fsdp:s2=everywhere@2"
     done = command.run(
-        *("run", *QUICK, *MODEL, "--layouts", "ddp:r2,fsdp:s2", "--name", "s", "--run-timeout", "12", "--json"),
-        "--collective-timeout", "300", FAULTS=faults,
-    )  # fmt: skip
+        *("run", *QUICK, *instead(MODEL, "--collective-timeout", "300"), "--run-timeout", "12"),
+        *("--layouts", "ddp:r2,fsdp:s2", "--name", "s", "--json"),
+        FAULTS=faults,
+    )
     assert outcomes(done.stdout).items() >= {"ddp r2": "measured", "fsdp s2": "failed"}.items()
     failure = command.records("s")["fsdp:s2", "verify"].failure
     assert failure is not None
