@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.errors import ExecutionError
+from harness.errors import ExecutionError, UsageError
 from harness.slurm import state
 from harness.slurm.state import UNKNOWN, JobStatus
 
@@ -30,6 +30,7 @@ _SILENT = (
     "unexpected message received",
     "could not establish a configuration source",
 )
+_UNCONFIGURED = _SILENT[-1]  # or silence, where nodes fetch their configuration from the controller
 
 
 class ControllerSilent(ExecutionError):
@@ -50,6 +51,7 @@ class Silence:
     def __init__(self) -> None:
         self._told = False
         self._unsaid = False
+        self.answered = False  # any command, ever
 
     @contextlib.contextmanager
     def unsaid(self) -> Iterator[None]:
@@ -68,6 +70,7 @@ class Silence:
 
     def ends(self) -> None:
         """Some command was answered."""
+        self.answered = True
         if self._told:
             self._told = False
             _tell("Slurm answers again")
@@ -104,8 +107,14 @@ def call(*command: str, limit_s: float = CALL_LIMIT_S) -> str:
         ControllerSilent: no answer within ``limit_s`` seconds, or the command says so.
         CommandFailed: any other failure.
         ExecutionError: the command is not installed.
+        UsageError: this machine is of no cluster.
     """
     code, output, errors = _run(command, limit_s)
+    if code != 0 and _UNCONFIGURED in errors.lower() and not SILENCE.answered:
+        raise UsageError(
+            f"{command[0]} finds no configuration of Slurm on this machine; run this on a login node of the cluster, "
+            "or name its slurm.conf with SLURM_CONF"
+        )
     if code != 0 and is_silence(errors):
         SILENCE.begins(command[0])
         raise ControllerSilent(f"{command[0]}: {' '.join(errors.split())}; the controller does not answer")
