@@ -77,8 +77,8 @@ def _across(choices: Sequence[Choice], objective: Objective, unlike: Sequence[Gr
         )
     if objective.name == "speed" and len({choice.world_size for choice in choices}) > 1:
         yield (
-            f"More {choices[0].one}s are faster and cost more; --objective per-gpu or cost chooses by what each of "
-            "them does."
+            f"Speed counts all {choices[0].one}s together, whatever their number costs; --objective per-gpu or cost "
+            "chooses by what each of them does."
         )
     for one in unlike:
         if one.field == "global_batch":

@@ -9,7 +9,7 @@ from harness.compare.race_verdict import SURE_ERROR
 from harness.compare.wording import counted, listed
 
 _ENDS = {
-    "separated": "all others are slower beyond doubt",
+    "separated": "by that rule all others are slower",
     "tie": "those that went on differ by less than the margin of a tie",
     "rounds_used": "there were no more rounds, though those that went on are not told apart yet",
     "under_way": "it is not over",
@@ -19,7 +19,7 @@ _ENDS = {
 def race_lines(comparison: Comparison) -> list[str]:
     """The race's outcome, a matter a line; none where every layout ran every round."""
     race = comparison.race
-    if race is None or race.looked_at < race.race.opening_rounds:
+    if race is None or not comparison.ranked or race.looked_at < race.race.opening_rounds:
         return []
     return [_stopped(race), *_saved(race), *_risk(race)]
 
