@@ -32,7 +32,10 @@ def sentence_of(
 ) -> str:
     """The answer: winner, its figure, its lead with interval, its ties."""
     if not choices and not excluded:
-        return "No layout was measured, so there is nothing to recommend."
+        return (
+            "No layout was measured, so there is nothing to recommend; 'meshsweep status' says what still runs, "
+            "'meshsweep resume' runs what is missing."
+        )
     if not choices:
         nearest = min(excluded, key=lambda e: len(e.constraints))
         number = "The only ranked layout" if len(excluded) == 1 else f"None of {len(excluded)} ranked layouts"

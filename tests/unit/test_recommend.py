@@ -173,7 +173,7 @@ def test_nothing_admitted_names_what_comes_nearest() -> None:
     found = recommend(*sweep(), SPEED, Limits(max_memory_bytes=MIB))
     assert found.sentence.startswith("None of 3 ranked layouts may be chosen: ddp r4 comes nearest, but its memory")
     assert found.constraints[0].label == "ddp r4" and found.constraints[0].advantage is None
-    assert recommend(make_plan(), [], SPEED).sentence == "No layout was measured, so there is nothing to recommend."
+    assert "resume" in recommend(make_plan(), [], SPEED).sentence
     assert "may be chosen" in render(found)
 
 
