@@ -18,6 +18,8 @@ NOTICE_S = 5.0  # a command that takes longer is told of
 _AMBIENT = ("SBATCH_", "SLURM_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_", "SRUN_", "SALLOC_", "SLURMD_")
 # Where the cluster is and how one proves who one is.
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SACK_KEY")
+# of a machine of no cluster; or of a silent controller, where nodes fetch their configuration from it
+_UNCONFIGURED = "could not establish a configuration source"
 _SILENT = (
     "unable to contact slurm controller",
     "unable to contact",
@@ -28,9 +30,8 @@ _SILENT = (
     "communication connection failure",
     "slurm backup controller in standby mode",
     "unexpected message received",
-    "could not establish a configuration source",
+    _UNCONFIGURED,
 )
-_UNCONFIGURED = _SILENT[-1]  # or silence, where nodes fetch their configuration from the controller
 
 
 class ControllerSilent(ExecutionError):
