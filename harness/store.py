@@ -113,13 +113,25 @@ def _known_ground(packed: bytes) -> Ground:
     return Ground.model_validate(marshal.loads(packed))
 
 
-def _take(file: IO[str]) -> bool:
+def take_lock(file: IO[Any]) -> bool:
     """Lock a file; one that only looks whether it is locked holds it for a moment."""
     for _ in range(LOCK_TRIES):
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         time.sleep(0.05)
+    return False
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds a file's lock exclusively; False where there is no file to look at."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
     return False
 
 
@@ -242,7 +254,7 @@ class SweepStore:
         except OSError as error:
             raise StoreError(f"cannot write {self.folder}: {error.strerror}; make it writable, or copy it") from error
         with file:
-            if not _take(file):
+            if not take_lock(file):
                 raise StoreError(
                     f"another meshsweep drives {self.folder}; watch it with 'meshsweep status', or end it first"
                 )
@@ -251,14 +263,7 @@ class SweepStore:
     @property
     def driven(self) -> bool:
         """Whether a process drives the sweep now."""
-        try:
-            with (self.folder / "lock").open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return is_held(self.folder / "lock")
 
     def add_checkpoint_study(self, study: CheckpointStudy) -> None:
         """Keep a study of checkpoints with the sweep, in place of an earlier one."""

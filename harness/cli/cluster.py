@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -20,7 +19,7 @@ from harness.cli.machine import Decorated, declared
 from harness.cli.options import WorkOptions
 from harness.errors import StoreError, UsageError
 from harness.slurm.profile import SlurmOptions, read_profile
-from harness.store import write_atomic
+from harness.store import is_held, take_lock, write_atomic
 from harness.sweep.drive import CANCEL
 from harness.topology import hostlist
 from harness.topology.model import Topology
@@ -192,7 +191,7 @@ def waiting_text(folder: Path) -> str:
 
 def starting(folder: Path) -> bool:
     """Whether a process that is to plan the sweep lives."""
-    return any(_is_held(folder / name) for name in (COMMAND, DETACHED_LOG))
+    return any(is_held(folder / name) for name in (COMMAND, DETACHED_LOG))
 
 
 @contextlib.contextmanager
@@ -203,24 +202,11 @@ def _held(path: Path) -> Iterator[IO[bytes]]:
         StoreError: another process holds it.
     """
     with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(file):
             raise StoreError(
                 f"another meshsweep starts {path.parent}; watch it with 'meshsweep status', or end it first"
-            ) from None
+            )
         yield file
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
 
 
 def detach(name: str, results: Path, arguments: Sequence[str]) -> Path:
